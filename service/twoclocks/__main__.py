@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="twoclocks", description="Live collapse forecasting for GRPO training: both clocks, beside your job."
+        prog="twoclocks",
+        description="Live collapse forecasting for GRPO training: both clocks, beside your job.",
     )
     parser.add_argument("--version", action="version", version=f"twoclocks {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -47,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--seed", type=int, default=1, help="seed of every run of the demo (default 1)")
     demo.add_argument("--port", type=int, default=8900, help="port of the dashboard (default 8900)")
     demo.add_argument("--exit", action="store_true", help="end when done instead of leaving the dashboard up")
-    demo.add_argument("--keep", type=Path, metavar="DIR", help="folder for database and logs (default: temporary)")
+    demo.add_argument(
+        "--keep", type=Path, metavar="DIR", help="folder for database and logs (default: temporary)"
+    )
     demo.set_defaults(command=_demo)
 
     claim = commands.add_parser("claim", help="measure the demo's claim over fresh seeds and print the table")
@@ -58,7 +61,10 @@ def _parser() -> argparse.ArgumentParser:
 
     database = commands.add_parser("db", help="look after the database's schema")
     actions = database.add_subparsers(title="actions", required=True, metavar="ACTION")
-    for name, text in (("upgrade", "migrate to this version's schema"), ("current", "print the schema's revision")):
+    for name, text in (
+        ("upgrade", "migrate to this version's schema"),
+        ("current", "print the schema's revision"),
+    ):
         action = actions.add_parser(name, help=text)
         action.add_argument("--database-url", help="SQLAlchemy URL (default: TWOCLOCKS_DATABASE_URL)")
         action.set_defaults(command=_database, action=name)
@@ -70,13 +76,16 @@ def _demo_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _missing(extra: str, error: ImportError) -> CommandError:
-    return CommandError(f"this command needs the extra {extra!r}: pip install 'twoclocks[{extra}]' ({error.name} is missing)")
+    return CommandError(
+        f"this command needs the extra {extra!r}: pip install 'twoclocks[{extra}]' ({error.name} is missing)"
+    )
 
 
 def _serve(arguments: argparse.Namespace) -> int:
     try:
         from twoclocks.app import serve
-        from twoclocks.config import Settings, load_settings
+        from twoclocks.config import load_settings
+        from twoclocks.errors import StartError
     except ImportError as error:
         raise _missing("service", error) from None
     given = {
@@ -84,8 +93,10 @@ def _serve(arguments: argparse.Namespace) -> int:
         for name in ("host", "port", "database_url", "log_level")
         if (value := getattr(arguments, name)) is not None
     }
-    settings: Settings = load_settings(**given)
-    return serve(settings)
+    try:
+        return serve(load_settings(**given))
+    except StartError as error:
+        raise CommandError(str(error)) from None
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -94,7 +105,11 @@ def _demo(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         raise _missing("all", error) from None
     return demo(
-        seed=arguments.seed, port=arguments.port, leave=arguments.exit, summary_file=arguments.json, folder=arguments.keep
+        seed=arguments.seed,
+        port=arguments.port,
+        leave=arguments.exit,
+        summary_file=arguments.json,
+        folder=arguments.keep,
     )
 
 
@@ -111,13 +126,17 @@ def _claim(arguments: argparse.Namespace) -> int:
 def _database(arguments: argparse.Namespace) -> int:
     try:
         from twoclocks.config import load_settings
+        from twoclocks.errors import StartError
         from twoclocks.store import migrate
     except ImportError as error:
         raise _missing("service", error) from None
-    url = arguments.database_url or load_settings().database_url
-    if arguments.action == "upgrade":
-        migrate.upgrade(url)
-    print(migrate.current(url) or "no schema yet; run `twoclocks db upgrade`")
+    try:
+        url = arguments.database_url or load_settings().database_url
+        if arguments.action == "upgrade":
+            migrate.upgrade(url)
+        print(migrate.current(url) or "no schema yet; run `twoclocks db upgrade`")
+    except StartError as error:
+        raise CommandError(str(error)) from None
     return 0
 
 

@@ -120,7 +120,7 @@ class RunSpec(WireModel):
     project: RunName = "default"
     family: FamilyName | None = Field(default=None, description="left out: derived from the configuration")
     config: RunConfig = Field(default_factory=RunConfig)
-    attempt: int = Field(default=1, ge=0, description="grows with each start of the process")
+    attempt: int = Field(default=1, ge=0, le=2**53, description="grows with each start of the process")
     target_reward: float | None = Field(default=None, allow_inf_nan=False)
     budget_samples: int | None = Field(default=None, ge=1)
     policy: Policy = Policy.ADVISE
@@ -143,8 +143,8 @@ class StepReport(WireModel):
     rollout_batch: int = Field(ge=1, le=2**53)
     learning_rate: float = Field(ge=0, allow_inf_nan=False)
     reward: float
-    updates: int = Field(default=1, ge=0, description="optimizer updates made in this step")
-    epochs: int = Field(default=1, ge=1, description="passes over the rollout batch")
+    updates: int = Field(default=1, ge=0, le=2**53, description="optimizer updates made in this step")
+    epochs: int = Field(default=1, ge=1, le=2**53, description="passes over the rollout batch")
     time: float | None = Field(default=None, allow_inf_nan=False, description="Unix seconds")
 
     @model_validator(mode="after")
@@ -176,7 +176,7 @@ class StepReport(WireModel):
 class StepBatch(WireModel):
     """The body of `POST /api/v1/runs/{run}/steps`. `sequence` counts the client's batches, for tracing only."""
 
-    attempt: int = Field(default=1, ge=0)
+    attempt: int = Field(default=1, ge=0, le=2**53)
     sequence: int = Field(default=0, ge=0)
     reports: list[StepReport] = Field(min_length=1, max_length=MAX_REPORTS_PER_BATCH)
 
@@ -203,7 +203,7 @@ class Ack(WireModel):
     """The body of `PUT .../directive/{generation}/ack`; saying it twice changes nothing."""
 
     state: AckState
-    attempt: int = Field(default=1, ge=0)
+    attempt: int = Field(default=1, ge=0, le=2**53)
     step: int | None = Field(default=None, ge=0)
     rollout_batch: int | None = Field(default=None, ge=1)
     learning_rate: float | None = Field(default=None, ge=0, allow_inf_nan=False)
@@ -397,7 +397,7 @@ class Finish(WireModel):
     """The body of `POST /api/v1/runs/{run}/finish`."""
 
     state: Literal["finished", "failed", "stopped"] = "finished"
-    attempt: int = Field(default=1, ge=0)
+    attempt: int = Field(default=1, ge=0, le=2**53)
     reason: str | None = Field(default=None, max_length=2_000)
 
 
