@@ -151,6 +151,12 @@ def layout(
             "bordercolor": palette.muted,
             "font": {"color": palette.ink, "size": 12},
         },
+        "modebar": {
+            "bgcolor": "rgba(0,0,0,0)",
+            "color": palette.muted,
+            "activecolor": palette.ink,
+            "orientation": "h",
+        },
         "showlegend": not small,
         "legend": {
             "orientation": "h",

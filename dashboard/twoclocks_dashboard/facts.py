@@ -176,7 +176,7 @@ def _collapse_facts(run: RunSummary) -> list[Fact]:
             "Samples at which the detector and a corroborator agreed.",
             f"step {onset.alarm_step:,}",
         ),
-        Fact("cause", onset.cause, "The detector's tag.", ", ".join(onset.evidence)),
+        Fact("cause", onset.cause, "The detector's tag; its evidence stands under the verdict."),
     ]
 
 

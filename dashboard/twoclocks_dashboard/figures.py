@@ -72,7 +72,7 @@ def reward(
         line(
             x,
             series.smoothed(x, rewards, window),
-            f"smoothed over {numbers.count(window)} samples",
+            f"smoothed over {numbers.about(window)} samples",
             palette.progress,
             width=2.6,
         ),

@@ -122,14 +122,8 @@ def router(store: Source, clock: Callable[[], float]) -> APIRouter:
     ) -> Response:
         """The charts and the page's changing parts as JSON; 304 where the run has not changed."""
         summary = store.run(run, clock())
-        said = (
-            __version__,
-            summary.created_at,
-            summary.revision,
-            verdict.judge(summary, clock()),
-            theme,
-            everything,
-        )
+        judged = verdict.judge(summary, clock())
+        said = (__version__, summary.created_at, summary.revision, judged, theme, everything)
         version = hashlib.sha256(repr(said).encode()).hexdigest()[:16]
         headers = {"ETag": f'W/"{version}"', "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if assets.unchanged(request, version):
@@ -140,6 +134,7 @@ def router(store: Source, clock: Callable[[], float]) -> APIRouter:
         document = {
             "revision": summary.revision,
             "state": summary.state.value,
+            "title": f"{judged.word}: {summary.run} · Two Clocks",
             "parts": _parts(environment, summary, series.pace(columns), store, clock(), home(request)),
             "figures": figures,
             "metrics": [

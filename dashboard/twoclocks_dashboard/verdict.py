@@ -160,23 +160,22 @@ def _belief(run: RunSummary, forecast: Forecast | None) -> str:
 
 def _expectation(run: RunSummary, forecast: Forecast, stay: Outlook) -> str:
     """A calibrated forecast in one sentence, in samples since the run began."""
-    n, q = forecast.samples, stay.quantiles
+    n, q, budget = forecast.samples, stay.quantiles, run.spec.budget_samples
     low, high = q.get("0.1"), q.get("0.9")
-    until = "to reach its budget" if run.spec.budget_samples else "to live through the time that is forecast"
+    until = "to reach its budget" if budget else "to live through the time that is forecast"
+    chance = None if stay.survive_budget is None else f"a {_chance(stay.survive_budget)} chance {until}"
+    ends = numbers.between(None if low is None else n + low, None if high is None else n + high)
     if low is None:
-        window = "no collapse is within reach"
+        said = "At this batch and rate no collapse is within reach" + (f": {chance}" if chance else "")
+    elif budget is not None and n + low > budget and chance:
+        said = f"At this batch and rate it has {chance}; collapse lies beyond it, at {ends} samples (80 %)"
     elif high is None:
-        window = (
-            f"nine in ten such runs live beyond {numbers.about(n + low)} samples, and many never collapse"
-        )
+        said = f"At this batch and rate nine in ten such runs live beyond {numbers.about(n + low)} samples"
+        said += f", and it has {chance}" if chance else ""
     else:
-        window = (
-            f"there is an 80 % chance of collapse between {numbers.about(n + low)} and "
-            f"{numbers.about(n + high)} samples"
-        )
-    said = f"At this batch and rate {window}"
-    if stay.survive_budget is not None:
-        said += f", and a {_chance(stay.survive_budget)} chance {until}"
+        window = ends.replace(" to ", " and ")
+        said = f"At this batch and rate there is an 80 % chance of collapse between {window} samples"
+        said += f", and {chance}" if chance else ""
     better = max(forecast.candidates, key=lambda to: to.survive_budget or 0.0, default=None)
     if better is not None and (better.survive_budget or 0.0) > (stay.survive_budget or 0.0) + 0.02:
         to = f"batch {numbers.count(better.rollout_batch)} at {numbers.scientific(better.learning_rate)}"

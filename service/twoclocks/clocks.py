@@ -184,7 +184,7 @@ def _jumped(before: Setting, after: Setting) -> bool:
     return low < 0.8 * high
 
 
-# --- families ------------------------------------------------------------------------------------------------
+# --- families -----------------------------------------------------------------------------------------------
 
 
 def family_of(spec: RunSpec) -> str:
@@ -271,7 +271,7 @@ def _evidence(members: Sequence[FamilyMember], scales: Sequence[str]) -> tuple[E
 RULE_SCALES = tuple(f"rule:{q:g}" for q in EXPONENTS)
 
 
-# --- the forecast --------------------------------------------------------------------------------------------
+# --- the forecast -------------------------------------------------------------------------------------------
 
 
 def _target(current: Setting, to: Candidate | ScheduledSwitch) -> Setting:
@@ -456,18 +456,18 @@ def _words(present: ahead.Present, stay: Outlook, dead: int, until: str) -> tupl
         return ForecastStatus.UNCALIBRATED, said
     if present.contradicted:
         said = (
-            f"the calibration is contradicted by this run: it gave {present.alive:.3f} to surviving so far, so "
-            f"its threshold was widened; {survival}"
+            f"the calibration is contradicted by this run: it gave {present.alive:.3f} to surviving so far, "
+            f"so its threshold was widened; {survival}"
         )
         return ForecastStatus.CONTRADICTED, said
     return ForecastStatus.FORECAST, f"{left}; {survival}"
 
 
-# --- documents -----------------------------------------------------------------------------------------------
+# --- documents ----------------------------------------------------------------------------------------------
 
 
 def clocks_document(run: str, state: ClockState, spec: RunSpec, forecast: Forecast | None) -> Clocks:
-    """Return both clocks of a run as they are shown; the rule clock in its forecast's unit, if there is one."""
+    """Return both clocks of a run as they are shown, the rule clock in its forecast's unit."""
     d = state.drift
     readings = []
     if d.setting is not None:
@@ -542,7 +542,7 @@ def _notices(state: ClockState, spec: RunSpec, forecast: Forecast | None) -> lis
         said.append("With one update per rollout batch the clip cannot act: it does not delay collapse.")
     if state.regime is not None and state.regime > 0.6:
         said.append(
-            f"R = {state.regime:.2f}: signal-dominated updates, so that first-order drift depends on the batch."
+            f"R = {state.regime:.2f}: signal-dominated updates; first-order drift depends on the batch."
         )
     if state.regime is not None and state.regime < 0.08:
         said.append(
@@ -590,7 +590,7 @@ def family_document(family: str, members: Sequence[FamilyMember]) -> Family:
     return document.model_copy(update={"clock": "rule", "threshold": threshold, "spread": spread})
 
 
-# --- the directive -------------------------------------------------------------------------------------------
+# --- the directive ------------------------------------------------------------------------------------------
 
 
 def decide(

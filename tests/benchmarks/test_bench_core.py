@@ -1,4 +1,4 @@
-"""How long one fold and one forecast take. Targets: 100 microseconds and 10 milliseconds, at any length of run."""
+"""How long a fold and a forecast take; targets: 100 microseconds and 10 milliseconds at any length."""
 
 import math
 from typing import Any

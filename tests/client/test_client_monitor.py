@@ -387,11 +387,24 @@ def test_a_signal_handler_may_finish_and_close(make: Make, service: Any, give: A
 def test_in_a_forked_child_nothing_is_taken_and_nothing_hangs(make: Make, service: Any, give: Any) -> None:
     monitor = make(attempt=1)
     give(monitor, 0)
+    locked, released = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with monitor._ledger._lock:
+            locked.set()
+            released.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    locked.wait(60)
     child = os.fork()
     if child == 0:
+        signal.alarm(30)
         give(monitor, 1)
         monitor.finish("failed")
         os._exit(0 if monitor.close() and monitor.shed == 2 else 1)
+    released.set()
+    holder.join()
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     give(monitor, 2)

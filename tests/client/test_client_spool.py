@@ -226,6 +226,7 @@ def test_above_its_bound_every_second_report_is_shed_the_newest_kept(
     for step in range(total):
         spool.add([item(step)])
         assert spool.bytes <= 1_000
+        assert list(spool._rows.everything())[-1].body == BODY % step
     spool.add([Item("finish", 1, "{}")])
     assert [record.message for record in caplog.records if "is full" in record.message]
     ack = spool.head(10, 1_000)

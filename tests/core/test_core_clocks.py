@@ -92,7 +92,7 @@ def test_the_parts_of_a_forecast_agree(family: list[FamilyMember]) -> None:
 
 
 def test_intervals_cover_detected_collapses_end_to_end() -> None:
-    """Past and new runs through the detector; the landmark is fixed in samples, half of the family's median."""
+    """Past and new runs through the detector; the landmark is fixed in samples, half the family's median."""
     inside = total = 0
     for first in range(200, 280, 8):
         past = past_runs(first)

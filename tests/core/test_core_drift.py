@@ -1,4 +1,4 @@
-"""The drift clocks against THEORY.md's test vectors, an update-by-update simulation, and what must not matter."""
+"""The drift clocks against THEORY.md's test vectors, a simulation update by update, and invariances."""
 
 import math
 
@@ -72,15 +72,12 @@ def test_epochs_multiply_the_drift() -> None:
 
 @pytest.mark.parametrize("ratio", [8, 2, 1 / 4])
 def test_transient_after_a_switch_is_that_of_theory_1_7(ratio: float) -> None:
-    beta2 = 0.99
     state = run(Setting(64, 1e-3), 50)
     after = Setting(int(64 * ratio), 1e-3)
     for t in range(1, 200):
         state = run(after, 1, state)
-        # advance() uses the default beta2 of 0.999 here
         expected = (1 + (ratio - 1) * 0.999**t) ** -0.5
         assert state.effective_eta0 / after.eta0 == pytest.approx(expected, rel=1e-9)
-    assert beta2 < 0.999
 
 
 @pytest.mark.parametrize("q", [1.0, 2.0, 3.0])

@@ -1,4 +1,4 @@
-"""The forecast: closed forms where they exist, agreement of its two halves, and coverage on simulated families."""
+"""The forecast: closed forms where they exist, agreement of its halves, coverage on simulated families."""
 
 import math
 
@@ -119,7 +119,7 @@ def test_intervals_cover_what_they_say(omega: float, landmark: float | None) -> 
 
 
 def test_coverage_holds_on_switched_runs_of_mixed_rates() -> None:
-    """The exponent is unknown and the past has three rates; the new run switches in mid-life, with Adam's memory."""
+    """The exponent is unknown, the past has three rates; the new run switches in mid-life, Adam remembers."""
     rng = np.random.default_rng(2)
     q_of = np.array(EXPONENTS)
     pit = []

@@ -1,4 +1,4 @@
-"""Onset detection on simulated rewards with a known truth: no false collapse, and the right place for a real one."""
+"""Onset detection on simulated rewards of known truth: no false alarm, the right place for a true one."""
 
 import math
 from dataclasses import replace
@@ -195,7 +195,7 @@ def test_rewards_below_zero_are_judged_by_their_gain() -> None:
     fallen = [{**r, "grad_norm": 9.0} for r in flat(-1.0, 30, 80)]
     risen = [{**r, "grad_norm": 1.0} for r in risen]
     assert watch(risen, 256)[1] is None
-    state, first = watch(risen + fallen, 256)
+    _, first = watch(risen + fallen, 256)
     assert first is not None
     assert abs(first[0] - 80 * 64) <= 512
     assert watch(flat(-1.0, 40) + flat(-1.02, 40, 40), 256)[0].loss is None

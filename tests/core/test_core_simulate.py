@@ -24,7 +24,7 @@ def test_life_scales_with_eta0_to_the_q(batch: int, rate: float, factor: float) 
 
 
 def test_a_held_switch_prolongs_life_more_than_its_steady_rate_says() -> None:
-    """Adam's second moment keeps the small batch's noise, so drift falls below its steady value for a while."""
+    """Adam's second moment keeps the small batch's noise, so drift is below its steady value for a while."""
     run = simulate(TRUTH, [Phase(0, 64, 8e-4), Phase(1_024, 256, 8e-4)], 40_000, seed=1, limit=2_000.0)
     assert run.onset is not None
     assert run.onset > 1_024 + (2_000 - 1_024) * 4

@@ -106,7 +106,7 @@ def test_one_rate_says_nothing_about_the_exponent() -> None:
 
 
 def test_the_jacobian_keeps_switched_runs_from_bending_the_exponent() -> None:
-    """Runs that live on after a held-rate switch squeeze log x for a large q; without the slope q would drift up."""
+    """Life after a held-rate switch squeezes log x for a large q; without the slope q would come out high."""
     rng = np.random.default_rng(4)
     true_q, eta = 2.0, (2e-4, 1e-4)
     runs = []

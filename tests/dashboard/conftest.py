@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,10 +14,15 @@ from fastapi.testclient import TestClient
 
 HERE = Path(__file__).parent
 CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 def load(name: str) -> ModuleType:
@@ -54,6 +60,22 @@ def pages(shelf: Any, fake: ModuleType) -> Iterator[TestClient]:
     app.include_router(router(shelf, lambda: fake.NOW))
     with TestClient(app, headers={"accept": "text/html"}, raise_server_exceptions=True) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def service(samples: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The real service on a free port with a few pretend runs in it; yields its address with a slash."""
+    app = pytest.importorskip("twoclocks.app")
+    from twoclocks.config import Settings
+    from twoclocks.store import Store, migrate
+
+    url = f"sqlite:///{tmp_path_factory.mktemp('dashboard') / 'twoclocks.sqlite3'}"
+    migrate.upgrade(url)
+    store = Store(url)
+    samples.fill(store, time.time(), only=frozenset({"guided-3", "unguided-3", "healthy-run"}))
+    store.close()
+    with app.running(Settings(database_url=url, port=0, _env_file=None)) as address:
+        yield f"{address}/"
 
 
 @pytest.fixture(scope="session")

@@ -65,14 +65,21 @@ class Shelf:
             raise NoSuchRunError(run)
         return self.summaries[run]
 
-    def runs(self, now: float, project: Any = None, state: Any = None, limit: int = 100, offset: int = 0) -> RunList:
+    def runs(
+        self, now: float, project: Any = None, state: Any = None, limit: int = 100, offset: int = 0
+    ) -> RunList:
         return RunList(runs=list(self.summaries.values())[:limit], total=len(self.summaries))
 
     def forecasts(self, run: str) -> list[Forecast]:
         return self.made[run]
 
     def steps(
-        self, run: str, from_step: Any = None, to_step: Any = None, attempt: Any = None, max_points: int | None = None
+        self,
+        run: str,
+        from_step: Any = None,
+        to_step: Any = None,
+        attempt: Any = None,
+        max_points: int | None = None,
     ) -> StepColumns:
         self.asked.append(max_points)
         return self.columns[run]
@@ -87,8 +94,11 @@ class Shelf:
 def outlook(**given: Any) -> Outlook:
     """What staying looks like."""
     base: dict[str, Any] = {
-        "rollout_batch": 64, "learning_rate": 2e-4, "drift_per_sample": 1.0,
-        "quantiles": dict(QUANTILES), "survive_budget": 0.3,
+        "rollout_batch": 64,
+        "learning_rate": 2e-4,
+        "drift_per_sample": 1.0,
+        "quantiles": dict(QUANTILES),
+        "survive_budget": 0.3,
     }
     return Outlook(**{**base, **given})
 
@@ -96,10 +106,22 @@ def outlook(**given: Any) -> Outlook:
 def forecast(**given: Any) -> Forecast:
     """A calibrated forecast at 2,000 samples and a drift of 2,000."""
     base: dict[str, Any] = {
-        "status": ForecastStatus.FORECAST, "reason": "collapse is expected in 3,000 samples", "step": 32,
-        "samples": 2_000, "made_at": NOW, "family": "f", "collapsed_runs": 5, "censored_runs": 2, "clock": "rule",
-        "drift": 2_000.0, "threshold": dict(THRESHOLD), "drift_used_ratio": 0.4, "stay": outlook(),
-        "collapse_probability_next": 0.1, "collapse_probability_budget": 0.7, "horizon_samples": 1_000,
+        "status": ForecastStatus.FORECAST,
+        "reason": "collapse is expected in 3,000 samples",
+        "step": 32,
+        "samples": 2_000,
+        "made_at": NOW,
+        "family": "f",
+        "collapsed_runs": 5,
+        "censored_runs": 2,
+        "clock": "rule",
+        "drift": 2_000.0,
+        "threshold": dict(THRESHOLD),
+        "drift_used_ratio": 0.4,
+        "stay": outlook(),
+        "collapse_probability_next": 0.1,
+        "collapse_probability_budget": 0.7,
+        "horizon_samples": 1_000,
     }
     return Forecast(**{**base, **given})
 
@@ -107,14 +129,31 @@ def forecast(**given: Any) -> Forecast:
 def summary(run: str = "run-1", **given: Any) -> RunSummary:
     """A living run at 2,000 samples; `failure` and `progress` are its clocks, `onset` its collapse."""
     clocks = Clocks(
-        run=run, samples=given.get("samples", 2_000), failure=given.pop("failure", None),
-        progress=given.pop("progress", None), onset=given.pop("onset", None), notices=given.pop("notices", []),
+        run=run,
+        samples=given.get("samples", 2_000),
+        failure=given.pop("failure", None),
+        progress=given.pop("progress", None),
+        onset=given.pop("onset", None),
+        notices=given.pop("notices", []),
     )
     base: dict[str, Any] = {
-        "run": run, "project": "default", "family": "f", "state": RunState.RUNNING, "attempt": 1, "attempts": 1,
-        "spec": RunSpec(budget_samples=10_000, window_samples=512), "step": 32, "samples": 2_000,
-        "rollout_batch": 64, "learning_rate": 2e-4, "reports": 32, "created_at": NOW - 3_600,
-        "last_report_at": NOW - 5, "revision": 7, "directive": Directive(generation=0), "clocks": clocks,
+        "run": run,
+        "project": "default",
+        "family": "f",
+        "state": RunState.RUNNING,
+        "attempt": 1,
+        "attempts": 1,
+        "spec": RunSpec(budget_samples=10_000, window_samples=512),
+        "step": 32,
+        "samples": 2_000,
+        "rollout_batch": 64,
+        "learning_rate": 2e-4,
+        "reports": 32,
+        "created_at": NOW - 3_600,
+        "last_report_at": NOW - 5,
+        "revision": 7,
+        "directive": Directive(generation=0),
+        "clocks": clocks,
     }
     return RunSummary(**{**base, **given})
 
@@ -122,8 +161,13 @@ def summary(run: str = "run-1", **given: Any) -> RunSummary:
 def learning(**given: Any) -> Progress:
     """A progress clock on its way to a target."""
     base: dict[str, Any] = {
-        "reward": 0.4, "reward_low": 0.38, "reward_high": 0.42, "peak": 0.41, "target": 0.8,
-        "remaining": {"0.1": 2_000.0, "0.5": 4_000.0, "0.9": 6_500.0}, "per_sample": 1e-4,
+        "reward": 0.4,
+        "reward_low": 0.38,
+        "reward_high": 0.42,
+        "peak": 0.41,
+        "target": 0.8,
+        "remaining": {"0.1": 2_000.0, "0.5": 4_000.0, "0.9": 6_500.0},
+        "per_sample": 1e-4,
     }
     return Progress(**{**base, **given})
 
@@ -132,8 +176,13 @@ def steps(run: str, rewards: Sequence[float | None], **given: Any) -> StepColumn
     """Columns of one attempt at batch 64, a report every 4 s."""
     n = len(rewards)
     base: dict[str, Any] = {
-        "run": run, "total": n, "attempt": [1] * n, "step": list(range(1, n + 1)),
-        "samples": [64 * (i + 1) for i in range(n)], "rollout_batch": [64] * n, "learning_rate": [2e-4] * n,
+        "run": run,
+        "total": n,
+        "attempt": [1] * n,
+        "step": list(range(1, n + 1)),
+        "samples": [64 * (i + 1) for i in range(n)],
+        "rollout_batch": [64] * n,
+        "learning_rate": [2e-4] * n,
         "time": [NOW - 4.0 * (n - i) for i in range(n)],
         "metrics": {"reward": list(rewards), **given.pop("metrics", {})} if n else {},
     }

@@ -170,8 +170,10 @@ def calibrate(store: Any, now: float) -> None:
         )
 
 
-def fill(store: Any, now: float) -> list[str]:
-    """Fill the store with calibration runs and one run in each state; returns the names of the latter."""
+def fill(store: Any, now: float, only: frozenset[str] | None = None) -> list[str]:
+    """Fill the store with calibration runs and one in each state, or `only` those named; returns the
+    names.
+    """
     calibrate(store, now)
     big = {"model": "qwen2.5-7b", "task": "math-hard", "betas": (0.9, 0.999)}
     shown = [
@@ -231,6 +233,7 @@ def fill(store: Any, now: float) -> list[str]:
             extra={"tool_calls": 1.4, "format_reward": 0.9, "verifier/latency_ms": 80.0},
         ),
     ]
+    shown = [pretend for pretend in shown if only is None or pretend.run in only]
     for pretend in shown:
         report(store, pretend, now)
     store.put_run("just-created", spec(project="demo"), now - 20)

@@ -34,7 +34,7 @@ def test_both_clocks_of_a_run_share_their_face(fake: Any) -> None:
 
 
 def test_an_alarm_beyond_the_face_is_said_to_be(fake: Any) -> None:
-    far = {level: 50_000.0 for level in fake.QUANTILES}
+    far = dict.fromkeys(fake.QUANTILES, 50_000.0)
     dial = dials.failure(fake.summary(failure=fake.forecast(stay=fake.outlook(quantiles=far))))
     assert dial.beyond
     assert dial.band is None
@@ -49,7 +49,9 @@ def test_a_run_that_is_over_has_no_alarm(fake: Any) -> None:
     dial = dials.failure(fake.summary(failure=fake.forecast(), onset=onset))
     assert dial.band is None
     assert dial.struck == pytest.approx(45)
-    ended = fake.summary(failure=fake.forecast(), progress=fake.learning(), state=RunState.STOPPED, ended_at=fake.NOW)
+    ended = fake.summary(
+        failure=fake.forecast(), progress=fake.learning(), state=RunState.STOPPED, ended_at=fake.NOW
+    )
     assert dials.failure(ended).band is None
     assert dials.progress(ended).band is None
 

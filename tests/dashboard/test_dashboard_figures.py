@@ -17,7 +17,9 @@ def trace(figure: dict[str, Any], name: str) -> dict[str, Any]:
     return found[0]
 
 
-def drawn(fake: Any, run: Any, forecasts: Any = (), rewards: Any = (0.1, 0.2), **given: Any) -> dict[str, Any]:
+def drawn(
+    fake: Any, run: Any, forecasts: Any = (), rewards: Any = (0.1, 0.2), **given: Any
+) -> dict[str, Any]:
     return run_figures(run, fake.steps(run.run, list(rewards), **given), list(forecasts), LIGHT)
 
 
@@ -77,7 +79,12 @@ def test_nothing_is_forecast_for_a_run_that_is_over(fake: Any, over: str) -> Non
 
 def test_nan_is_a_cross_and_never_a_point(fake: Any) -> None:
     run = fake.summary()
-    figures = drawn(fake, run, rewards=[0.1, math.nan, None, math.inf, 0.5], metrics={"entropy": [1.0, 1.1, None, math.nan, 1.2]})
+    figures = drawn(
+        fake,
+        run,
+        rewards=[0.1, math.nan, None, math.inf, 0.5],
+        metrics={"entropy": [1.0, 1.1, None, math.nan, 1.2]},
+    )
     reward = figures["reward"]
     assert trace(reward, "each step")["y"] == [0.1, None, None, None, 0.5]
     crosses = trace(reward, "NaN or infinite")
@@ -113,7 +120,9 @@ def test_the_target_has_its_interval_of_samples(fake: Any) -> None:
 
 
 def test_held_out_reward_is_drawn_where_it_was_measured(fake: Any) -> None:
-    figure = drawn(fake, fake.summary(), rewards=[0.1, 0.2, 0.3], metrics={"eval_reward": [None, 0.15, None]})["reward"]
+    figure = drawn(
+        fake, fake.summary(), rewards=[0.1, 0.2, 0.3], metrics={"eval_reward": [None, 0.15, None]}
+    )["reward"]
     held_out = trace(figure, "held out")
     assert (held_out["x"], held_out["y"]) == ([128], [0.15])
 
@@ -134,7 +143,12 @@ def test_attempts_switches_and_the_collapse_are_lines_on_every_chart(fake: Any) 
     ]
     figures = run_figures(run, columns, [fake.forecast()], LIGHT)
     for name in ("reward", "drift", "metric:entropy"):
-        assert [s["x0"] for s in figures[name]["layout"]["shapes"] if s["yref"] == "paper"] == [128, 192, 256, 300]
+        assert [s["x0"] for s in figures[name]["layout"]["shapes"] if s["yref"] == "paper"] == [
+            128,
+            192,
+            256,
+            300,
+        ]
 
 
 def test_the_trail_follows_the_live_path_in_one_unit(fake: Any) -> None:
@@ -181,7 +195,9 @@ def test_many_metrics_wait_until_they_are_asked_for(fake: Any) -> None:
 def test_plotly_knows_every_property(fake: Any, colours: Any) -> None:
     made = [fake.forecast(samples=n) for n in (1_000, 2_000)]
     run = fake.summary(failure=made[-1], progress=fake.learning())
-    columns = fake.steps(run.run, [0.1, math.nan, 0.3], metrics={"entropy": [1, 2, 3], "eval_reward": [None, 0.2, None]})
+    columns = fake.steps(
+        run.run, [0.1, math.nan, 0.3], metrics={"entropy": [1, 2, 3], "eval_reward": [None, 0.2, None]}
+    )
     for figure in run_figures(run, columns, made, colours).values():
         made_by_plotly = go.Figure(figure).to_dict()
         assert made_by_plotly["layout"]["paper_bgcolor"] == "rgba(0,0,0,0)"

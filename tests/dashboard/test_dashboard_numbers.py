@@ -30,8 +30,8 @@ def test_forecast_counts_pretend_no_precision() -> None:
 @pytest.mark.parametrize(
     ("number", "text"),
     [
-        (0.30712, "0.307"), (0, "0"), (-0.25, "−0.250"), (2e-5, "2e-5"), (123_456.0, "123,456"), (3.2e9, "3.2e9"),
-        (math.nan, "NaN"), (math.inf, "∞"), (-math.inf, "−∞"), (None, "not reported"),
+        (0.30712, "0.307"), (0, "0"), (-0.25, "−0.250"), (2e-5, "2e-5"), (123_456.0, "123,456"),
+        (3.2e9, "3.2e9"), (math.nan, "NaN"), (math.inf, "∞"), (-math.inf, "−∞"), (None, "not reported"),
     ],
 )  # fmt: skip
 def test_values_keep_three_digits(number: float | None, text: str) -> None:
@@ -54,7 +54,14 @@ def test_shares_never_claim_certainty() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(45, "45 s"), (69, "1 min 9 s"), (12_000, "3 h 20 min"), (187_200, "2 d 4 h"), (3_600, "1 h"), (-3, "0 s")],
+    [
+        (45, "45 s"),
+        (69, "1 min 9 s"),
+        (12_000, "3 h 20 min"),
+        (187_200, "2 d 4 h"),
+        (3_600, "1 h"),
+        (-3, "0 s"),
+    ],
 )
 def test_durations_have_two_units(seconds: float, text: str) -> None:
     assert n.duration(seconds).replace(N, " ") == text

@@ -13,6 +13,7 @@ from twoclocks_trainer import checkpoint
 from twoclocks_trainer.checkpoint import Checkpoint, load, load_newest, newest_first, save
 from twoclocks_trainer.config import ConfigError, TrainConfig
 from twoclocks_trainer.loop import train
+from twoclocks_trainer.model import new_model, save_model
 
 Make = Callable[..., TrainConfig]
 
@@ -135,6 +136,13 @@ def test_a_run_of_other_settings_is_not_resumed(small: Make) -> None:
     with pytest.raises(ConfigError, match="go on from it with --resume"):
         train(small())
     assert train(small(resume=True, budget_samples=32)).steps == 2
+
+
+def test_a_run_is_not_resumed_on_another_base(small: Make, tmp_path: Path) -> None:
+    train(small(budget_samples=16))
+    save_model(new_model(1), tmp_path)
+    with pytest.raises(ConfigError, match="--base is not the model"):
+        train(small(resume=True, budget_samples=32, base=tmp_path))
 
 
 def test_resume_without_a_checkpoint_begins(small: Make) -> None:

@@ -12,7 +12,8 @@ import pytest
 from twoclocks_trainer.__main__ import main
 from twoclocks_trainer.config import ConfigError, TrainConfig, from_flags
 
-SMALL = "--monitor off --rollout-batch 8 --group-size 4 --budget-samples 16 --eval-prompts 4".split()
+SMALL = ["--monitor", "off", "--rollout-batch", "8", "--group-size", "4", "--budget-samples", "16"]
+SMALL += ["--eval-prompts", "4"]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,8 @@ def test_bad_input_gets_one_line_and_exit_2(
 def test_flags_become_settings_and_the_environment_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEED", "9")
     monkeypatch.setenv("LEARNING_RATE", "9")
-    flags = '--learning-rate 2e-4 --betas 0.9,0.95 --clip-high 0.3 --resume --no-std-advantages --policy act --candidates [{"rollout_batch":512,"rule":"sqrt"}]'
+    flags = "--learning-rate 2e-4 --betas 0.9,0.95 --clip-high 0.3 --resume --no-std-advantages --policy act"
+    flags += ' --candidates [{"rollout_batch":512,"rule":"sqrt"}]'
     config = from_flags(flags.split())
     assert (config.seed, config.learning_rate, config.betas, config.clip_high) == (0, 2e-4, (0.9, 0.95), 0.3)
     assert (config.resume, config.std_advantages, config.policy) == (True, False, "act")

@@ -1,4 +1,4 @@
-"""Directives at a step boundary: carried out once, declined with a reason, and always acknowledged truthfully."""
+"""Directives at a step boundary: carried out once or declined with a reason, and acknowledged truthfully."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -79,8 +79,8 @@ def test_displacement_and_regime_are_of_the_weights_themselves(small: Make, tmp_
     assert 0.8 < report["regime"] <= 1.0001
 
 
-def test_an_update_is_adam_on_the_gradient_of_the_whole_batch(small: Make) -> None:
-    """One update, no clip: the first loss is -mean of A over tokens, ratios are 1 and no KL was moved before."""
+def test_a_single_update_is_on_policy(small: Make) -> None:
+    """One update: the sampler is the policy itself, so every ratio is 1, until the update moves it."""
     (report,) = reports_of(small(budget_samples=16, updates_per_batch=1))
     assert report["importance_ratio_max"] == pytest.approx(1.0, abs=1e-4)
     assert report["importance_ratio_rms"] == pytest.approx(0.0, abs=1e-4)
@@ -109,13 +109,13 @@ def test_flipped_verdicts_are_what_training_sees_and_not_the_reward(small: Make,
         small(rollout_batch=64, budget_samples=64, verdict_noise=0.4, checkpoint_dir=tmp_path / "noisy")
     )[0]
     assert clean["verdict_reward"] == clean["reward"] == noisy["reward"]
-    assert noisy["verdict_reward"] > noisy["reward"] + 0.1
+    assert noisy["verdict_reward"] > noisy["reward"] + 0.05
     assert noisy["zero_variance_fraction"] < clean["zero_variance_fraction"]
 
 
 def test_weight_decay_clip_and_kl_reach_the_update(small: Make, tmp_path: Path) -> None:
     def last(**settings: Any) -> dict[str, Any]:
-        folder = tmp_path / "-".join(settings)
+        folder = tmp_path / ("-".join(f"{name}{value}" for name, value in settings.items()) or "plain")
         return reports_of(small(budget_samples=48, learning_rate=2e-3, checkpoint_dir=folder, **settings))[-1]
 
     plain = last()

@@ -12,7 +12,7 @@ from twoclocks.wire import RunSpec
 from twoclocks_trainer import reporter
 from twoclocks_trainer.config import ConfigError, TrainConfig
 from twoclocks_trainer.loop import train
-from twoclocks_trainer.reporter import Reporter, ScheduleMonitor, open_monitor
+from twoclocks_trainer.reporter import Reporter, ScheduleMonitor, open_metrics, open_monitor
 
 Make = Callable[..., TrainConfig]
 
@@ -40,10 +40,10 @@ def test_the_service_is_told_what_trains(small: Make, monkeypatch: pytest.Monkey
     config = small(
         monitor="http://127.0.0.1:1", policy="act", candidates=[{"rollout_batch": 64}], clip_high=0.3, seed=4
     )
-    open_monitor(config, parameters=84_000, samples=0, baseline_reward=0.2)
+    open_monitor(config, model="tiny", parameters=84_000, samples=0, baseline_reward=0.2)
     assert (made.pop("url"), made.pop("run")) == ("http://127.0.0.1:1", "small")
     spec = RunSpec.model_validate(made)
-    assert spec.config.model == "qwen2-84k"
+    assert (spec.config.model, spec.config.parameters) == ("tiny", 84_000)
     assert (spec.config.task, spec.config.updates_per_batch, spec.config.seed) == ("sort", 2, 4)
     assert (spec.config.clip_low, spec.config.clip_high, spec.baseline_reward) == (None, 0.3, 0.2)
     assert (spec.policy, spec.candidates[0].rollout_batch, spec.budget_samples) == ("act", 64, 80)
@@ -51,7 +51,7 @@ def test_the_service_is_told_what_trains(small: Make, monkeypatch: pytest.Monkey
 
 def test_a_wrong_address_is_one_line(small: Make) -> None:
     with pytest.raises(ConfigError, match="the monitor cannot be set up: url"):
-        open_monitor(small(monitor="nowhere"), parameters=1, samples=0, baseline_reward=None)
+        open_monitor(small(monitor="nowhere"), model="tiny", parameters=1, samples=0, baseline_reward=None)
 
 
 def test_a_schedule_takes_up_where_a_resumed_run_is(small: Make) -> None:
@@ -66,11 +66,10 @@ def test_a_schedule_takes_up_where_a_resumed_run_is(small: Make) -> None:
 
 
 def test_a_metrics_file_that_breaks_is_given_up(small: Make, caplog: pytest.LogCaptureFixture) -> None:
-    with Path("/dev/full").open("a") as full:
-        told: list[Any] = []
-        sink = Reporter(NullMonitor(), full, told.append)
-        report = {"step": 1, "samples": 8, "rollout_batch": 8, "learning_rate": 1e-3, "reward": 0.5}
-        sink.report(report)
-        sink.report(report)
+    told: list[Any] = []
+    sink = Reporter(NullMonitor(), open_metrics(small(metrics_file="/dev/full")), told.append)
+    report = {"step": 1, "samples": 8, "rollout_batch": 8, "learning_rate": 1e-3, "reward": 0.5}
+    sink.report(report)
+    sink.report(report)
     assert told == [report, report]
     assert caplog.text.count("the metrics file is given up") == 1

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from twoclocks_trainer.config import ConfigError, TrainConfig, from_flags
-from twoclocks_trainer.tasks import TASKS
+from twoclocks_trainer.tasks import PRETRAINING_STEPS, TASKS
 
 if TYPE_CHECKING:
     from twoclocks_trainer.loop import TrainResult
@@ -102,7 +102,8 @@ def _base(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="default: as for the shipped base")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of torch")
     given = parser.parse_args(arguments)
-    if min(given.threads, given.steps or 1) < 1 or given.seed < 0:
+    steps = PRETRAINING_STEPS[given.task] if given.steps is None else given.steps
+    if min(given.threads, steps) < 1 or given.seed < 0:
         raise ConfigError("--steps and --threads must be at least 1, --seed at least 0")
 
     try:
@@ -113,11 +114,11 @@ def _base(arguments: Sequence[str]) -> int:
     import torch
     from rich.progress import track
 
-    from twoclocks_trainer.base import STEPS, pretrain
+    from twoclocks_trainer.base import pretrain
     from twoclocks_trainer.model import new_model, save_model
 
     torch.set_num_threads(given.threads)
-    model, steps = new_model(given.seed), given.steps or STEPS[given.task]
+    model = new_model(given.seed)
     losses = list(track(pretrain(model, TASKS[given.task], steps=steps, seed=given.seed), total=steps))
     save_model(model, given.out)
     print(f"base for {given.task} written to {given.out}: loss {losses[-1]:.3f} after {steps} steps")

@@ -14,7 +14,6 @@ from transformers import Qwen2ForCausalLM
 from twoclocks_trainer.model import PAD_ID, encode
 from twoclocks_trainer.tasks import Task
 
-STEPS = {"sort": 1_500, "sort10": 2_600, "add": 3_000}
 BATCH = 128
 PEAK_LEARNING_RATE = 4e-3
 IGNORED = -100

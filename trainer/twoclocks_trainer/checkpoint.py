@@ -80,13 +80,13 @@ def load_newest(folder: Path) -> Checkpoint | None:
     for path in newest_first(folder):
         try:
             return load(path)
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             log.warning("checkpoint %s is damaged (%s); trying the one before it", path, error)
     return None
 
 
 def load(path: Path) -> Checkpoint:
-    """Return one checkpoint; OSError, ValueError, KeyError or SafetensorError say that it is not whole."""
+    """Return one checkpoint; OSError, ValueError, KeyError, TypeError, SafetensorError: it is not whole."""
     manifest = json.loads((path / _MANIFEST).read_text())
     for name in (_TENSORS, _DOCUMENT):
         if _checksum(path / name) != manifest["sha256"][name]:

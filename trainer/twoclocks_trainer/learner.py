@@ -1,5 +1,6 @@
 """Everything of a run that changes while it trains, and its way into a checkpoint and back, bit for bit."""
 
+import hashlib
 import random
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -63,6 +64,12 @@ class Learner:
         """A copy of the parameters as one vector."""
         return parameters_to_vector(self.model.parameters()).detach().clone()
 
+    @property
+    def base_name(self) -> str:
+        """The architecture, its size, and a digest of the base's weights: runs of another base are no kin."""
+        digest = hashlib.sha256(self.theta0.numpy().tobytes()).hexdigest()
+        return f"qwen2-{round(self.theta0.numel() / 1000)}k-{digest[:8]}"
+
     def checkpoint(self) -> Checkpoint:
         """The whole state, the samplers' included."""
         tensors = {f"model/{name}": value.detach() for name, value in self.model.named_parameters()}
@@ -90,6 +97,8 @@ class Learner:
                     "resume with the same, or start anew with another --run"
                 )
         tensors = checkpoint.tensors
+        if not torch.equal(tensors["theta0"], self.theta0):
+            raise ConfigError("--base is not the model that the checkpoint's run began from; give that one")
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(tensors[f"model/{name}"])
@@ -100,7 +109,6 @@ class Learner:
                 moments.setdefault(int(index), {})[moment] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        self.theta0 = tensors["theta0"]
         torch.set_rng_state(tensors["random/torch"])
         self.shuffles.set_state(tensors["random/shuffles"])
         version, internal, gauss = checkpoint.document["prompts"]

@@ -75,6 +75,7 @@ def train(
         if monitor is None:
             monitor = open_monitor(
                 config,
+                model=learner.base_name,
                 parameters=learner.theta0.numel(),
                 samples=learner.state.samples,
                 baseline_reward=learner.state.baseline_reward,

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol, TextIO
 
 from twoclocks.client import Monitor, NullMonitor
@@ -79,13 +80,13 @@ class ScheduleMonitor(NullMonitor):
 
 
 def open_monitor(
-    config: TrainConfig, *, parameters: int, samples: int, baseline_reward: float | None
+    config: TrainConfig, *, model: str, parameters: int, samples: int, baseline_reward: float | None
 ) -> MonitorLike:
     """Return the monitor of a run now at `samples`; raises ConfigError for a wrong address or name."""
     if config.monitor == OFF:
         return ScheduleMonitor(config, samples)
     trained = {
-        "model": f"qwen2-{parameters // 1000}k",
+        "model": model,
         "task": config.task,
         "algorithm": "grpo",
         "optimizer": "adamw",
@@ -166,5 +167,7 @@ class Reporter:
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
         except OSError as error:
+            with suppress(OSError):
+                self._file.close()
             self._file = None
             log.warning("the metrics file is given up, training goes on: %s", error)

@@ -94,6 +94,9 @@ class Add:
 
 TASKS: dict[str, Task] = {task.name: task for task in (Sort("sort", 5), Sort("sort10", 10), Add())}
 
+PRETRAINING_STEPS = {"sort": 1_500, "sort10": 2_600, "add": 3_000}
+"""Batches that the shipped bases were taught (base.py)."""
+
 
 def is_held_out(prompt: str) -> bool:
     """Whether a prompt belongs to the held-out split."""

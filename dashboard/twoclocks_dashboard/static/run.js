@@ -8,10 +8,12 @@ document.addEventListener("DOMContentLoaded", () => {
   const pulse = page.querySelector("[data-pulse]");
   const word = page.querySelector("[data-pulse-word]");
   const CONFIG = {
-    responsive: true, displaylogo: false, displayModeBar: "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+    responsive: true, displaylogo: false, displayModeBar: "hover", doubleClick: false,
+    // Named one by one: plotly's own set has buttons that would send data to another host.
+    modeBarButtons: [["toImage", "zoom2d", "pan2d",
+      { name: "all", title: "Show everything", icon: Plotly.Icons.home, click: (plot) => reset(plot) }]],
   };
-  let all = false, state = "", heard = clock(), streaming = false, linking = false;
+  let all = false, state = "", heard = clock(), streaming = false, linking = false, zoom = null;
 
   const frame = (id) => page.querySelector(`[data-figure="${CSS.escape(id)}"]`);
 
@@ -50,20 +52,32 @@ document.addEventListener("DOMContentLoaded", () => {
     });
   };
 
-  // Zooming one chart's samples zooms all that share them.
+  // Zooming one chart's samples zooms all that share them; a double click shows everything again.
+  const homes = new WeakMap();
+  const drawn = () => [...page.querySelectorAll("[data-figure].drawn")];
+  const shares = (plot) => plot.dataset.figure !== "forecasts";
+  const relayout = (plots, change) => {
+    linking = true;
+    return Promise.all(plots.map((plot) => Plotly.relayout(plot, change(plot)))).finally(() => {
+      linking = false;
+    });
+  };
+  const reset = (plot) => {
+    if (shares(plot)) zoom = null;
+    return relayout(shares(plot) ? drawn().filter(shares) : [plot], (each) => {
+      const { x, y } = homes.get(each);
+      return { "xaxis.range": [...x], ...(y ? { "yaxis.range": [...y] } : { "yaxis.autorange": true }) };
+    });
+  };
   const link = (plot) => {
+    plot.on("plotly_doubleclick", () => {
+      reset(plot);
+    });
     plot.on("plotly_relayout", (change) => {
-      if (linking || plot.dataset.figure === "forecasts") return;
       const range = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-      const reset = change["xaxis.autorange"];
-      if (range[0] === undefined && !reset) return;
-      linking = true;
-      const others = [...page.querySelectorAll("[data-figure].drawn")].filter(
-        (other) => other !== plot && other.dataset.figure !== "forecasts");
-      Promise.all(others.map((other) => Plotly.relayout(other, reset
-        ? { "xaxis.range": [...other.layout.xaxis.home] } : { "xaxis.range": [...range] }))).finally(() => {
-        linking = false;
-      });
+      if (linking || !shares(plot) || range[0] === undefined) return;
+      zoom = [...range];
+      relayout(drawn().filter((other) => other !== plot && shares(other)), () => ({ "xaxis.range": [...zoom] }));
     });
   };
 
@@ -80,8 +94,10 @@ document.addEventListener("DOMContentLoaded", () => {
       }
       if (!plot.classList.contains("drawn")) plot.textContent = "";
       plot.classList.remove("vacant");
-      figure.layout.xaxis.home = [...figure.layout.xaxis.range];
-      await Plotly.react(plot, figure.data, figure.layout, CONFIG);
+      homes.set(plot, { x: [...figure.layout.xaxis.range], y: figure.layout.yaxis.range });
+      if (zoom && shares(plot)) figure.layout.xaxis.range = [...zoom];
+      const little = plot.closest(".little") !== null;
+      await Plotly.react(plot, figure.data, figure.layout, little ? { ...CONFIG, displayModeBar: false } : CONFIG);
       if (!plot.classList.contains("drawn")) {
         plot.classList.add("drawn");
         link(plot);
@@ -91,6 +107,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
   const show = async (document_) => {
     state = document_.state;
+    document.title = document_.title;
     for (const [name, html] of Object.entries(document_.parts)) swap(page.querySelector(`[data-part="${name}"]`), html);
     cards(document_.metrics);
     more.hidden = !document_.hidden && !all;

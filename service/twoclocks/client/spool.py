@@ -219,15 +219,12 @@ class Spool:
             self._rows.remember(attempt, spec)
 
     def _move_aside(self, reason: str) -> bool:
-        """Rename the file and its journal; a journal left behind would be played into the new file."""
+        """Rename the file, so that a person may look at it; False where that cannot be done."""
         number = 1
         while (aside := self._path.with_name(f"{self._path.name}.corrupt-{number}")).exists():
             number += 1
         try:
             os.replace(self._path, aside)
-            journal = self._path.with_name(f"{self._path.name}-journal")
-            if journal.exists():
-                os.replace(journal, aside.with_name(f"{aside.name}-journal"))
         except OSError:
             return False
         self._ledger.say(

@@ -143,7 +143,7 @@ def _wanted(now: Situation, log: Sequence[Past]) -> Order | None:
     if now.stay >= 1 - now.risk:
         return Order(
             "hold",
-            f"staying survives {now.until} with probability {now.stay:.2f}, at least the asked {1 - now.risk:.2f}",
+            f"staying survives {now.until} with probability {now.stay:.2f}; {1 - now.risk:.2f} was asked",
             evidence={"rule": "safe", "survive_stay": now.stay},
         )
     options = [o for o in now.options if not _refused(o.setting, refused, since=None)]

@@ -70,7 +70,7 @@ def progress_per_sample(
     batch at which the gradient outgrows its noise (infinite: noise-dominated throughout, equation 2).
     """
     c = (1 + batch / saturation) ** -0.5
-    return eta0 * c * kappa - 0.5 * (eta0 * c) ** 2 * (tau + alpha * batch)
+    return float(eta0 * c * kappa - 0.5 * (eta0 * c) ** 2 * (tau + alpha * batch))
 
 
 def zero_progress_batch(eta0: float, kappa: float, tau: float, alpha: float) -> float:

@@ -17,6 +17,7 @@ by 0.5 (in quadrature) and the forecast says so rather than crying wolf (THEORY.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,7 +144,10 @@ def other_hazard(deaths: int, samples: float) -> float:
     return deaths / samples if deaths > 0 and samples > 0 else 0.0
 
 
+@lru_cache(maxsize=8)
 def _stratified(seed: int, n: int) -> Floats:
     """Return n standard normals, stratified and shuffled; the same each time, so forecasts do not flicker."""
     rng = np.random.default_rng(seed)
-    return np.asarray(ndtri(rng.permutation((np.arange(n) + 0.5) / n)))
+    out = np.asarray(ndtri(rng.permutation((np.arange(n) + 0.5) / n)))
+    out.setflags(write=False)
+    return out

@@ -75,7 +75,7 @@ class Collapse:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The window that is filling: sums over its reports; `metrics` has (sum, count) in the order of WATCHED."""
+    """The window that is filling: sums over its reports; `metrics` has (sum, count) in WATCHED's order."""
 
     begins: int = 0
     reports: int = 0
@@ -247,7 +247,7 @@ def _close(state: OnsetState, mark: Mark, declared: float | None) -> OnsetState:
 
 
 def _loss(r: float, base: float, reference: float, error: float, lowest: float) -> float | None:
-    """Share of the reference that is lost (of the gain, where rewards may be negative); None without meaning."""
+    """Share of the reference that is lost (of the gain, where rewards go below zero); None: no meaning."""
     if reference > 0 and lowest >= -0.1 * reference:
         return max(0.0, (reference - r) / reference)
     gain = reference - base

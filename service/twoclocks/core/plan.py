@@ -20,7 +20,7 @@ from twoclocks.core.drift import Setting
 
 Floats = NDArray[np.float64]
 KNOTS = np.concatenate([np.zeros(1), np.geomspace(1e-4, 20.0, 80)])
-"""Where the transient is sampled, in units of its memory 1/k: close at first, where a fall in b changes v fast."""
+"""Where the transient is sampled, in units of its memory 1/k: closely at first, where v may fall fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Drift gained against samples from now: `gain` (exponents, knots), past the last knot `tail` a sample."""
+    """Drift gained against samples from now: `gain` (exponents, knots), then `tail` a sample."""
 
     samples: Floats
     gain: Floats

@@ -28,7 +28,7 @@ BEYOND = 1_000.0
 
 @dataclass(frozen=True, slots=True)
 class ProgressState:
-    """The progress clock between reports; `knots` holds (mean samples, mean reward, responses), oldest first."""
+    """The progress clock between reports; `knots` are (mean samples, mean reward, responses)."""
 
     samples: int = 0
     level: float | None = None

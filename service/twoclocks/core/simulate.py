@@ -18,7 +18,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A family's truth: median threshold in samples at `eta0_reference`, sd of its logarithm, damage exponent."""
+    """A family's truth: median threshold (samples at `eta0_reference`), sd of its logarithm, exponent."""
 
     median: float = 3_000.0
     omega: float = 0.35
@@ -54,7 +54,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """Reports as dictionaries in the wire's field names, and the truth: threshold, and onset if it was reached."""
+    """Reports as dictionaries in the wire's names; the true threshold, and onset where it was reached."""
 
     reports: tuple[dict[str, Any], ...]
     threshold: float
@@ -81,7 +81,7 @@ def simulate(
     beta2: float = 0.999,
     limit: float | None = None,
 ) -> SimulatedRun:
-    """Return a run of `total` samples over `phases`; `limit` overrides the drawn threshold (infinite: never fails)."""
+    """Return a run of `total` samples over `phases`; `limit` overrides the drawn threshold."""
     rng = np.random.default_rng([seed, 2])
     limit = threshold(truth, seed) if limit is None else limit
     samples, step, damage, moment = 0, 0, 0.0, 0.0

@@ -68,7 +68,7 @@ class Posterior:
     score: float
 
     def log_units(self, log_x: Sequence[float]) -> Floats:
-        """Return log x of every exponent in the posterior's units: log equivalent samples at the reference."""
+        """Return log x of every exponent in the posterior's units, log equivalent samples."""
         return np.asarray(log_x) - np.asarray(self.exponents) * self.log_eta_ref
 
     def survival(self, log_x: Floats) -> Floats:
@@ -82,7 +82,7 @@ class Posterior:
 
 
 def log_prior(mu: Floats, omega: Floats, q: Floats, centre: float, scale: float) -> Floats:
-    """Return the log prior on broadcastable grids, up to a constant (per cell: omega's grid is logarithmic)."""
+    """Return the log prior on broadcastable grids, up to a constant; omega's grid is geometric."""
     out = -0.5 * ((mu - centre) / MU_SD) ** 2 - 0.5 * (omega / scale) ** 2 + np.log(omega)
     return np.asarray(out - 0.5 * ((q - Q_PRIOR[0]) / Q_PRIOR[1]) ** 2)
 

@@ -32,6 +32,7 @@ SETTINGS: Mapping[str, Any] = {
     "eval_every_samples": 2_048,
     "risk": 0.1,
     "threads": 1,
+    "base": "/tmp/tc/base35",
 }
 CANDIDATE = {"rollout_batch": SWITCH_BATCH, "rule": "held"}
 PAIR: tuple[tuple[Role, str], ...] = (("unguided", "advise"), ("guided", "act"))
