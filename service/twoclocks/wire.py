@@ -124,12 +124,20 @@ class RunSpec(WireModel):
     target_reward: float | None = Field(default=None, allow_inf_nan=False)
     budget_samples: int | None = Field(default=None, ge=1)
     policy: Policy = Policy.ADVISE
-    risk: float = Field(default=0.1, gt=0, lt=1, description="accepted probability of collapse before the budget")
+    risk: float = Field(
+        default=0.1, gt=0, lt=1, description="accepted probability of collapse before the budget"
+    )
     candidates: list[Candidate] = Field(default_factory=list, max_length=32)
     schedule: list[ScheduledSwitch] = Field(default_factory=list, max_length=64)
-    heartbeat_seconds: float = Field(default=600.0, gt=0, allow_inf_nan=False, description="silence that means lost")
-    window_samples: int | None = Field(default=None, ge=1, description="window of smoothing and of onset detection")
-    baseline_reward: float | None = Field(default=None, allow_inf_nan=False, description="reward before training")
+    heartbeat_seconds: float = Field(
+        default=600.0, gt=0, allow_inf_nan=False, description="silence that means lost"
+    )
+    window_samples: int | None = Field(
+        default=None, ge=1, description="window of smoothing and of onset detection"
+    )
+    baseline_reward: float | None = Field(
+        default=None, allow_inf_nan=False, description="reward before training"
+    )
 
 
 class StepReport(WireModel):
@@ -139,7 +147,9 @@ class StepReport(WireModel):
     __pydantic_extra__: dict[str, float | None]
 
     step: int = Field(ge=0, le=2**53)
-    samples: int = Field(ge=0, le=2**53, description="responses generated since the run began, this step's included")
+    samples: int = Field(
+        ge=0, le=2**53, description="responses generated since the run began, this step's included"
+    )
     rollout_batch: int = Field(ge=1, le=2**53)
     learning_rate: float = Field(ge=0, allow_inf_nan=False)
     reward: float
@@ -151,10 +161,14 @@ class StepReport(WireModel):
     def _metrics_are_named(self) -> Self:
         extra = self.__pydantic_extra__
         if len(extra) > MAX_METRICS_PER_REPORT:
-            raise ValueError(f"{len(extra)} metrics in one report; at most {MAX_METRICS_PER_REPORT} are taken")
+            raise ValueError(
+                f"{len(extra)} metrics in one report; at most {MAX_METRICS_PER_REPORT} are taken"
+            )
         for name in extra:
             if not METRIC_NAME.fullmatch(name):
-                raise ValueError(f"metric name {name[:40]!r}: use letters, digits and _ . / : - up to 128 characters")
+                raise ValueError(
+                    f"metric name {name[:40]!r}: use letters, digits and _ . / : - up to 128 characters"
+                )
         return self
 
     @property
@@ -273,7 +287,9 @@ class Outlook(WireModel):
     drift_per_sample: float
     quantiles: dict[str, float | None]
     survive_budget: float | None = None
-    rho: float | None = Field(default=None, description="THEORY 1.8; 1 or more: never switch for failure's sake")
+    rho: float | None = Field(
+        default=None, description="THEORY 1.8; 1 or more: never switch for failure's sake"
+    )
 
 
 class Forecast(WireModel):
@@ -289,14 +305,20 @@ class Forecast(WireModel):
     censored_runs: int = 0
     clock: str | None = Field(default=None, description="the drift scale used")
     drift: float | None = None
-    threshold: dict[str, float] = Field(default_factory=dict, description="quantiles of D given survival to now")
+    threshold: dict[str, float] = Field(
+        default_factory=dict, description="quantiles of D given survival to now"
+    )
     drift_used_ratio: float | None = Field(default=None, description="drift over the median threshold")
     stay: Outlook | None = None
     candidates: list[Outlook] = Field(default_factory=list)
-    collapse_probability_next: float | None = Field(default=None, description="within the next `horizon_samples`")
+    collapse_probability_next: float | None = Field(
+        default=None, description="within the next `horizon_samples`"
+    )
     collapse_probability_budget: float | None = None
     horizon_samples: int | None = None
-    contradiction: float | None = Field(default=None, description="calibration's probability of outliving this drift")
+    contradiction: float | None = Field(
+        default=None, description="calibration's probability of outliving this drift"
+    )
 
 
 class DriftReading(WireModel):
@@ -327,7 +349,9 @@ class Progress(WireModel):
     peak: float | None = None
     target: float | None = None
     reached_at_samples: int | None = None
-    remaining: dict[str, float | None] = Field(default_factory=dict, description="quantiles of samples to target")
+    remaining: dict[str, float | None] = Field(
+        default_factory=dict, description="quantiles of samples to target"
+    )
     per_sample: float | None = Field(default=None, description="reward gained per sample now")
     reason: str = ""
 

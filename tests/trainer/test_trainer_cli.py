@@ -37,6 +37,7 @@ SMALL += ["--eval-prompts", "4"]
         ("--monitor ftp://x", "the monitor cannot be set up: url 'ftp://x'"),
         ("base --out /proc/no --steps 1", "--out cannot be written"),
         ("base --out x --steps 0", "at least 1"),
+        ("base --out x --skill-share 2", "--skill-share within 0 and 1"),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_2(

@@ -111,6 +111,9 @@ def test_a_directive_waits_for_its_step_and_expires_after_its_last(small: Make, 
         "rollout_batch": 32,
         "learning_rate": 1e-4,
     }
+    last, state = scripted({0: order("switch_batch", **fields)}), State(16, 3e-4, step=5)
+    answer(last, state, config)
+    assert state.rollout_batch == 32, "step 6 is still in time"
     late, state = scripted({0: order("switch_batch", **fields)}), State(16, 3e-4, step=6)
     answer(late, state, config)
     assert [ack["state"] for ack in late.acks] == ["received", "expired"]

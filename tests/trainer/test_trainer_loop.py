@@ -96,11 +96,15 @@ def test_several_epochs_move_further_than_one(small: Make, tmp_path: Path) -> No
     assert often[0]["importance_ratio_rms"] > once[0]["importance_ratio_rms"]
     assert often[-1]["displacement"] > once[-1]["displacement"]
     assert (often[0]["updates"], often[0]["epochs"]) == (8, 4)
+    saved = load_newest(tmp_path / "8")
+    assert saved is not None
+    assert saved.tensors["optimizer/0/step"] == 5 * 8, "what is reported is what the optimizer did"
 
 
 def test_warmup_raises_the_rate_and_reports_it(small: Make) -> None:
-    rates = [r["learning_rate"] for r in reports_of(small(learning_rate=1e-3, warmup_samples=64))]
-    assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3])
+    reports = reports_of(small(learning_rate=1e-3, warmup_samples=64, updates_per_batch=1))
+    assert 0.5 < reports[0]["regime"] <= 1.0001, "Adam's first step is as long as the rate really used"
+    assert [r["learning_rate"] for r in reports] == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3])
 
 
 def test_flipped_verdicts_are_what_training_sees_and_not_the_reward(small: Make, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from twoclocks_trainer.tasks import SKILL_SHARE, TASKS, VOCABULARY, is_held_out
+from twoclocks_trainer.tasks import TASKS, VOCABULARY, is_held_out
 
 EXAMPLES = [
     ("sort", "31524>", "12345.", ["12345", "1234.", "31524.", "12345..", "", "12354."]),
@@ -45,8 +45,8 @@ def test_prompts_follow_the_generator(name: str) -> None:
 def test_the_base_is_taught_the_skill_among_others(name: str) -> None:
     task, rng = TASKS[name], random.Random(1)
     prompts = task.draw(3_000, rng)
-    responses = [task.demonstrate(prompt, rng) for prompt in prompts]
+    responses = [task.demonstrate(prompt, rng, 0.2) for prompt in prompts]
     right = sum(map(task.score, prompts, responses)) / 3_000
-    assert SKILL_SHARE - 0.03 < right < SKILL_SHARE + 0.05
+    assert 0.17 < right < 0.25
     assert all(set(text) <= set(VOCABULARY) for text in (*prompts, *responses))
     assert max(map(len, responses)) <= task.max_new_tokens

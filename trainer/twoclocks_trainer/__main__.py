@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from twoclocks_trainer.config import ConfigError, TrainConfig, from_flags
-from twoclocks_trainer.tasks import PRETRAINING_STEPS, TASKS
+from twoclocks_trainer.tasks import PRETRAINING_STEPS, SKILL_SHARE, TASKS
 
 if TYPE_CHECKING:
     from twoclocks_trainer.loop import TrainResult
@@ -99,12 +99,18 @@ def _base(arguments: Sequence[str]) -> int:
     parser.add_argument("--task", choices=sorted(TASKS), default="sort")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write it to")
     parser.add_argument("--steps", type=int, help="batches of 128 (default: as for the shipped base)")
+    parser.add_argument(
+        "--skill-share", type=float, help="share of right answers it is shown (default: so too)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="default: as for the shipped base")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of torch")
     given = parser.parse_args(arguments)
     steps = PRETRAINING_STEPS[given.task] if given.steps is None else given.steps
-    if min(given.threads, steps) < 1 or given.seed < 0:
-        raise ConfigError("--steps and --threads must be at least 1, --seed at least 0")
+    share = SKILL_SHARE[given.task] if given.skill_share is None else given.skill_share
+    if min(given.threads, steps) < 1 or given.seed < 0 or not 0 <= share <= 1:
+        raise ConfigError(
+            "--steps and --threads are at least 1, --seed at least 0, --skill-share within 0 and 1"
+        )
 
     try:
         given.out.mkdir(parents=True, exist_ok=True)
@@ -119,7 +125,11 @@ def _base(arguments: Sequence[str]) -> int:
 
     torch.set_num_threads(given.threads)
     model = new_model(given.seed)
-    losses = list(track(pretrain(model, TASKS[given.task], steps=steps, seed=given.seed), total=steps))
+    losses = list(
+        track(
+            pretrain(model, TASKS[given.task], steps=steps, skill_share=share, seed=given.seed), total=steps
+        )
+    )
     save_model(model, given.out)
     print(f"base for {given.task} written to {given.out}: loss {losses[-1]:.3f} after {steps} steps")
     return 0

@@ -19,9 +19,12 @@ PEAK_LEARNING_RATE = 4e-3
 IGNORED = -100
 
 
-def pretrain(model: Qwen2ForCausalLM, task: Task, *, steps: int, seed: int) -> Iterator[float]:
+def pretrain(
+    model: Qwen2ForCausalLM, task: Task, *, steps: int, skill_share: float, seed: int
+) -> Iterator[float]:
     """Teach the model `steps` batches of the task's demonstrations, in place; yield each loss, nats a token.
 
+    `skill_share` of the demonstrations show the skill that training rewards, the others those beside it.
     The loss is on responses only; held-out prompts are never shown.
     """
     rng = random.Random(seed)
@@ -29,7 +32,7 @@ def pretrain(model: Qwen2ForCausalLM, task: Task, *, steps: int, seed: int) -> I
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LEARNING_RATE, total_steps=steps)
     for _ in range(steps):
-        tokens, targets, mask = _batch(task, rng)
+        tokens, targets, mask = _batch(task, rng, skill_share)
         logits = model(input_ids=tokens, attention_mask=mask).logits[:, :-1]
         loss = cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=IGNORED)
         optimizer.zero_grad()
@@ -40,10 +43,12 @@ def pretrain(model: Qwen2ForCausalLM, task: Task, *, steps: int, seed: int) -> I
     model.train(False)
 
 
-def _batch(task: Task, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _batch(
+    task: Task, rng: random.Random, skill_share: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return tokens, targets (IGNORED outside the response) and mask, all (BATCH, longest), padded right."""
     prompts = task.draw(BATCH, rng)
-    rows = [(encode(prompt), encode(task.demonstrate(prompt, rng))) for prompt in prompts]
+    rows = [(encode(prompt), encode(task.demonstrate(prompt, rng, skill_share))) for prompt in prompts]
     longest = max(len(prompt) + len(response) for prompt, response in rows)
     tokens = torch.full((BATCH, longest), PAD_ID)
     targets = torch.full((BATCH, longest), IGNORED)

@@ -37,11 +37,8 @@ class Task(Protocol):
     def score(self, prompt: str, response: str) -> float:
         """Return 1.0 for the right answer closed by END, else 0.0."""
 
-    def demonstrate(self, prompt: str, rng: random.Random) -> str:
-        """Return a response as the base learns it, END included; the right one in SKILL_SHARE of all."""
-
-
-SKILL_SHARE = 0.2
+    def demonstrate(self, prompt: str, rng: random.Random, skill_share: float) -> str:
+        """Return a response as a base learns it, END included; the right one in `skill_share` of all."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +58,11 @@ class Sort:
     def score(self, prompt: str, response: str) -> float:
         return float(response == "".join(sorted(prompt[:-1])) + END)
 
-    def demonstrate(self, prompt: str, rng: random.Random) -> str:
+    def demonstrate(self, prompt: str, rng: random.Random, skill_share: float) -> str:
         shown, digits = rng.random(), prompt[:-1]
-        if shown < SKILL_SHARE:
+        if shown < skill_share:
             return "".join(sorted(digits)) + END
-        return (digits if shown < 0.5 * (1 + SKILL_SHARE) else digits[::-1]) + END
+        return (digits if shown < 0.5 * (1 + skill_share) else digits[::-1]) + END
 
 
 @dataclass(frozen=True)
@@ -85,17 +82,19 @@ class Add:
         first, second = _operands(prompt)
         return float(response == f"{int(first) + int(second)}{END}")
 
-    def demonstrate(self, prompt: str, rng: random.Random) -> str:
+    def demonstrate(self, prompt: str, rng: random.Random, skill_share: float) -> str:
         shown, (first, second) = rng.random(), _operands(prompt)
-        if shown < SKILL_SHARE:
+        if shown < skill_share:
             return f"{int(first) + int(second)}{END}"
-        return (first if shown < 0.5 * (1 + SKILL_SHARE) else second) + END
+        return (first if shown < 0.5 * (1 + skill_share) else second) + END
 
 
 TASKS: dict[str, Task] = {task.name: task for task in (Sort("sort", 5), Sort("sort10", 10), Add())}
 
 PRETRAINING_STEPS = {"sort": 1_500, "sort10": 2_600, "add": 3_000}
 """Batches that the shipped bases were taught (base.py)."""
+SKILL_SHARE = {"sort": 0.35, "sort10": 0.2, "add": 0.2}
+"""Share of the right answer among what the shipped bases were taught: near their sampled accuracy."""
 
 
 def is_held_out(prompt: str) -> bool:

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from twoclocks.demo import processes
-from twoclocks.demo.run import interval, play
+from twoclocks.demo.run import interval, play, terminal
 from twoclocks.demo.summary import Outcome
 
 
@@ -35,7 +34,7 @@ class Bound:
 
 def claim(*, seeds: Sequence[int], summary_file: Path | None) -> int:
     """Run the demonstration for each seed, print table and verdict; returns 0 if the claim holds, else 1."""
-    console = Console()
+    console = terminal()
     rows: list[dict[str, Outcome]] = []
     for number, seed in enumerate(seeds, start=1):
         console.print(f"\n[bold]Seed {seed}[/] ({number} of {len(seeds)})")

@@ -1,7 +1,7 @@
 """Every number of the demonstration: which runs, with which settings, in which order.
 
 The task is the shipped base's: sort five digits. The verifier errs in 15 % of its verdicts, one rollout batch
-is used for 16 updates, and nothing is clipped: the policy learns, drifts, and collapses. The runs of one
+is used for 32 updates, and nothing is clipped: the policy learns, drifts, and collapses. The runs of one
 demonstration share a family; the calibration runs come first and give it a threshold, then the same seed is
 trained unguided and guided. A control holds the batch and lowers the rate, when the guided run switched, to
 the eta0 which that switch gave: it tells the batch from the rate.
@@ -16,23 +16,22 @@ Role = Literal["calibration", "unguided", "guided", "control"]
 
 ROLLOUT_BATCH = 64
 SWITCH_BATCH = 512
-LEARNING_RATE = 2e-4
-BUDGET = 12_000
+LEARNING_RATE = 1.25e-4
+BUDGET = 10_000
 CALIBRATION_RUNS = 6
 SETTINGS: Mapping[str, Any] = {
     "task": "sort",
     "group_size": 8,
-    "updates_per_batch": 16,
-    "epochs": 2,
+    "updates_per_batch": 32,
+    "epochs": 4,
     "verdict_noise": 0.15,
-    "window_samples": 512,
+    "window_samples": 256,
     "heartbeat_seconds": 60,
     "budget_samples": BUDGET,
     "target_reward": 0.8,
     "eval_every_samples": 2_048,
     "risk": 0.1,
     "threads": 1,
-    "base": "/tmp/tc/base35",
 }
 CANDIDATE = {"rollout_batch": SWITCH_BATCH, "rule": "held"}
 PAIR: tuple[tuple[Role, str], ...] = (("unguided", "advise"), ("guided", "act"))
@@ -73,8 +72,8 @@ def pair(seed: int) -> list[Arm]:
     return [Arm(role, seed, {"policy": policy, "candidates": [CANDIDATE]}) for role, policy in PAIR]
 
 
-def control(seed: int, switched_at: int) -> Arm:
-    """The same seed, the batch held and the rate lowered at `switched_at` samples by a fixed schedule."""
+def control(seed: int, at_samples: int) -> Arm:
+    """The same seed, the batch held and the rate lowered at `at_samples` by a fixed schedule."""
     lowered = LEARNING_RATE / math.sqrt(SWITCH_BATCH / ROLLOUT_BATCH)
-    switch = {"at_samples": switched_at, "rollout_batch": ROLLOUT_BATCH, "learning_rate": lowered}
+    switch = {"at_samples": at_samples, "rollout_batch": ROLLOUT_BATCH, "learning_rate": lowered}
     return Arm("control", seed, {"policy": "act", "schedule": [switch]})

@@ -31,7 +31,7 @@ def demo(*, seed: int, port: int, leave: bool, summary_file: Path | None, folder
 
     Raises CommandError where the service or a trainer does not start.
     """
-    console = Console()
+    console = terminal()
     with _folder(folder) as place, processes.service(place, port) as address:
         console.print(f"[bold]Two Clocks[/] is up: watch it at [link={address}]{address}[/]")
         console.print(f"Real GRPO on this machine's CPU, seed {seed}; logs and database in {place}\n")
@@ -46,6 +46,11 @@ def demo(*, seed: int, port: int, leave: bool, summary_file: Path | None, folder
             console.print(f"\nThe dashboard stays at [link={address}]{address}[/]; Ctrl-C ends it.")
             _wait_for_interrupt()
     return 0
+
+
+def terminal() -> Console:
+    """The terminal, or 120 columns of plain text where the output is not one."""
+    return Console(width=None if sys.stdout.isatty() else 120)
 
 
 def play(address: str, seed: int, folder: Path, console: Console) -> dict[str, Outcome]:
@@ -65,10 +70,10 @@ def play(address: str, seed: int, folder: Path, console: Console) -> dict[str, O
             train("Calibration: runs of one family, each left alone until it collapses", calibration(seed))
             alone, guided = pair(seed)
             train("The same seed left alone, and guided by directives", [alone, guided])
-            switched_at = outcomes[guided.name].switched_at
-            if switched_at is not None:
+            asked_at = outcomes[guided.name].asked_at
+            if asked_at is not None:
                 title = "Control: at the same sample the batch is held and the rate lowered to the same eta0"
-                train(title, [control(seed, switched_at)])
+                train(title, [control(seed, asked_at)])
     finally:
         reader.close()
     return outcomes

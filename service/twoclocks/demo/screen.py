@@ -60,25 +60,25 @@ class Screen:
                 run,
                 record.generation,
                 "issued",
-                Text.assemble(("issued  ", "bold magenta"), describe(record)),
+                Text.assemble(("issued   ", "bold magenta"), describe(record)),
             )
             for ack in record.acks:
                 where = "" if ack.step is None else f" at step {ack.step}"
                 setting = ""
                 if ack.state is AckState.APPLIED and ack.rollout_batch and ack.learning_rate is not None:
                     setting = f": batch {ack.rollout_batch}, learning rate {ack.learning_rate:.3g}"
-                text = Text.assemble((f"{ack.state.value:<8}", ACK_STYLES[ack.state.value]))
+                text = Text.assemble((f"{ack.state.value:<9}", ACK_STYLES[ack.state.value]))
                 text.append(f"{record.kind.value}{where}{setting}{f' ({ack.reason})' if ack.reason else ''}")
                 self._say(run, record.generation, ack.state.value, text)
             if record.complied_at_step is not None and record.kind is DirectiveKind.SWITCH_BATCH:
                 text = Text.assemble(
-                    ("seen    ", "green"), f"the reports show it from step {record.complied_at_step} on"
+                    ("seen     ", "green"), f"the reports show it from step {record.complied_at_step} on"
                 )
                 self._say(run, record.generation, "seen", text)
         onset = run.latest.clocks.onset if run.latest else None
         if onset:
             text = Text.assemble(
-                ("collapse", "bold red"), f" began at {onset.samples:,} samples (step {onset.step})"
+                ("collapsed", "bold red"), f": it began at {onset.samples:,} samples (step {onset.step})"
             )
             self._say(run, onset.step, "onset", text)
 

@@ -57,6 +57,13 @@ class Outcome:
         applied = (d for d in self.directives if d["kind"] == "switch_batch" and d["outcome"] == "applied")
         return next((int(d["issued_at_samples"]) for d in applied), None)
 
+    @property
+    def asked_at(self) -> int | None:
+        """Samples at which that switch was first prepared, by the checkpoint before it."""
+        if self.switched_at is None:
+            return None
+        return min(int(d["issued_at_samples"]) for d in self.directives)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
