@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types pytest bench claim screenshots base clean
+.PHONY: help demo test lint types pytest claim bench bases picture clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,19 @@ types: $(VENV)/.dev
 
 pytest: $(VENV)/.dev
 	@$(BIN)/pytest $(ARGS)
+
+claim: $(VENV)/.all  ## measure the demo's claim over 8 fresh seeds (about half an hour on two cores)
+	@$(BIN)/twoclocks claim $(ARGS)
+
+bench: $(VENV)/.dev  ## benchmarks of the client, the fold and the forecast
+	@$(BIN)/pytest tests/benchmarks --benchmark-only $(ARGS)
+
+bases: $(VENV)/.all  ## remake the shipped base models
+	@for task in sort sort10 add; do \
+	  $(BIN)/twoclocks-train base --task $$task --out trainer/twoclocks_trainer/bases/$$task || exit; done
+
+picture: $(VENV)/.dev  ## run the demo and take the README's screenshot of it
+	@$(BIN)/python tests/dashboard/take_picture.py .github/run.png
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

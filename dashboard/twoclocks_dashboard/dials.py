@@ -160,7 +160,7 @@ def _failure_label(clocks: Clocks) -> str:
 def _progress_label(clock: Progress | None) -> str:
     if clock is None or clock.reward is None:
         return "Progress clock: no reward has been reported"
-    now = f"Progress clock: reward {numbers.value(clock.reward)}"
+    now = f"Progress clock: reward {numbers.reward(clock.reward)}"
     if clock.target is None:
         return f"{now}, no target declared"
     if clock.reached_at_samples is not None:

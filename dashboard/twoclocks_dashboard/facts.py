@@ -144,6 +144,8 @@ def failure_facts(run: RunSummary, seconds_per_sample: float | None) -> list[Fac
 def _left_fact(run: RunSummary, forecast: Forecast, seconds_per_sample: float | None) -> Fact:
     left = samples_left(run)
     text = "Samples from now to collapse at the present batch and rate: the n at which drift x(n) reaches D."
+    if run.state in ENDED:
+        return Fact("samples left", "not reached", text, "the run is over", missing=True)
     if not any(v is not None for v in left.values()):
         if not left:
             return Fact(
@@ -201,17 +203,17 @@ def progress_facts(run: RunSummary, seconds_per_sample: float | None) -> list[Fa
     facts = [_target_fact(run, seconds_per_sample)]
     interval = ""
     if clock.reward_low is not None and clock.reward_high is not None:
-        interval = f"90 %: {numbers.value(clock.reward_low)} to {numbers.value(clock.reward_high)}"
+        interval = f"90 %: {numbers.reward(clock.reward_low)} to {numbers.reward(clock.reward_high)}"
     facts.append(
         Fact(
             "reward now",
-            numbers.value(clock.reward),
+            numbers.reward(clock.reward),
             "Exponentially weighted mean of the steps' rewards over one window of samples.",
             interval,
         )
     )
     if clock.peak is not None:
-        facts.append(Fact("best so far", numbers.value(clock.peak), "Greatest smoothed reward.", "smoothed"))
+        facts.append(Fact("best so far", numbers.reward(clock.peak), "Greatest smoothed reward.", "smoothed"))
     if clock.per_sample is not None:
         facts.append(
             Fact(

@@ -67,6 +67,12 @@ def value(number: float | None, digits: int = 3) -> str:
     return text.replace("-", "−") if number < 0 else text
 
 
+def reward(number: float | None) -> str:
+    """A reward: three decimals, so that a dead policy reads 0.000; larger scales by significant digits."""
+    small = number is not None and math.isfinite(number) and abs(number) < 10
+    return f"{number:.3f}".replace("-", "−") if small else value(number)
+
+
 def scientific(number: float | None, digits: int = 3) -> str:
     """A learning rate as its recipe writes it: 2e-4, 1.5e-6."""
     if number is None:

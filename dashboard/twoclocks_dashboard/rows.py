@@ -54,6 +54,6 @@ def _row(source: Source, run: RunSummary, sparks: Sparks, now: float) -> Row:
         spark=sparks.get(run.run, run.revision, now, draw) if run.reports else empty,
         left=numbers.about(left.get("0.5")) if left else "",
         interval=numbers.between(left.get("0.1"), left.get("0.9")) if left and any(left.values()) else "",
-        reward=numbers.value(clock.reward) if clock and clock.reward is not None else "",
+        reward=numbers.reward(clock.reward) if clock and clock.reward is not None else "",
         order=verdict.order(run.directive) if pending else "",
     )

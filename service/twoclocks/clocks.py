@@ -544,13 +544,13 @@ def _notices(state: ClockState, spec: RunSpec, forecast: Forecast | None) -> lis
         said.append(
             f"R = {state.regime:.2f}: signal-dominated updates; first-order drift depends on the batch."
         )
-    if state.regime is not None and state.regime < 0.08:
+    stale = d.effective_eta0 / d.setting.eta0 if d.setting.eta0 > 0 else 1.0
+    if abs(math.log(stale)) > 0.1:  # R is small or large for this reason alone, and says nothing more
+        said.append(f"Adam still remembers another batch: its steps are {stale:.2f} times their steady size.")
+    elif state.regime is not None and state.regime < 0.08:
         said.append(
             f"R = {state.regime:.2f}: gradients shrink faster than Adam forgets, as in a dying policy."
         )
-    stale = d.effective_eta0 / d.setting.eta0 if d.setting.eta0 > 0 else 1.0
-    if abs(math.log(stale)) > 0.1:
-        said.append(f"Adam still remembers another batch: its steps are {stale:.2f} times their steady size.")
     if state.grouped is not None and state.grouped > 0.9 and state.onset.collapse is None:
         said.append(
             f"{state.grouped:.0%} of the groups have no variance in reward: a plateau teaches nothing."
@@ -632,7 +632,6 @@ def decide(
             next_horizon=forecast.collapse_probability_next if forecast else None,
             horizon=forecast.horizon_samples if forecast else None,
             options=options,
-            permits_switch=bool(spec.candidates),
             scheduled=scheduled[0] if scheduled else None,
             scheduled_at=scheduled[1] if scheduled else None,
             until=until,

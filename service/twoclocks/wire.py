@@ -141,7 +141,7 @@ class RunSpec(WireModel):
 
 
 class StepReport(WireModel):
-    """One step: a rollout batch and its optimizer updates. Any further field is a metric (a float or null)."""
+    """One step: a rollout batch and its its updates. Any further field is a metric (a float or null)."""
 
     model_config = ConfigDict(extra="allow", ser_json_inf_nan="strings", from_attributes=True)
     __pydantic_extra__: dict[str, float | None]
@@ -188,7 +188,7 @@ class StepReport(WireModel):
 
 
 class StepBatch(WireModel):
-    """The body of `POST /api/v1/runs/{run}/steps`. `sequence` counts the client's batches, for tracing only."""
+    """The body of `POST /api/v1/runs/{run}/steps`. `sequence` counts the client's batches, for tracing."""
 
     attempt: int = Field(default=1, ge=0, le=2**53)
     sequence: int = Field(default=0, ge=0)
@@ -258,7 +258,7 @@ class Refused(WireModel):
 
 
 class IngestReply(WireModel):
-    """The reply to a batch: what was new, what was a replay, what was refused, and the directive that holds."""
+    """The reply to a batch: what was new, a replay, or refused, and the directive that holds."""
 
     accepted: int
     duplicates: int

@@ -386,6 +386,31 @@ def test_notices_say_what_cannot_be_seen() -> None:
     )
 
 
+def test_a_small_update_is_a_dying_policy_only_once_adam_has_forgotten() -> None:
+    def report(step: int, batch: int) -> StepReport:
+        samples = 64 * min(step, 20) + 512 * max(0, step - 20)
+        return StepReport(
+            step=step,
+            samples=samples,
+            rollout_batch=batch,
+            learning_rate=1e-4,
+            reward=0.2,
+            updates=4,
+            eval_reward=0.3,
+            regime=0.05,
+        )
+
+    of = spec(config=RunConfig(updates_per_batch=4))
+    steady = clocks.begin(of)
+    for step in range(1, 21):
+        steady = clocks.fold(steady, report(step, 64), of)
+    switched = clocks.fold(steady, report(21, 512), of)
+    assert "dying policy" in " ".join(clocks.clocks_document("r", steady, of, None).notices)
+    said = " ".join(clocks.clocks_document("r", switched, of, None).notices)
+    assert "Adam still remembers" in said
+    assert "dying policy" not in said
+
+
 def test_families_are_named_after_what_decides_the_threshold() -> None:
     base = clocks.family_of(spec())
     assert base == clocks.family_of(spec(budget_samples=99, project="other"))

@@ -23,7 +23,6 @@ CALM = Situation(
     next_horizon=0.02,
     horizon=1_024,
     options=(Option(LARGE, survive=0.99, rho=1.4, progress=1.0),),
-    permits_switch=True,
 )
 USED_UP = replace(CALM, alive=0.9)
 
@@ -117,7 +116,7 @@ def test_collapse_stops_at_once_and_once() -> None:
 
 
 def test_without_candidates_checkpoint_then_stop() -> None:
-    alone = replace(CALM, options=(), permits_switch=False)
+    alone = replace(CALM, options=())
     assert decide(replace(alone, next_horizon=0.04), []) is None
     saved = decide(replace(alone, next_horizon=0.06), [])
     assert saved is not None
@@ -131,7 +130,7 @@ def test_without_candidates_checkpoint_then_stop() -> None:
 
 
 def test_a_checkpoint_is_not_asked_for_at_every_report() -> None:
-    alone = replace(CALM, options=(), permits_switch=False, next_horizon=0.06)
+    alone = replace(CALM, options=(), next_horizon=0.06)
     assert decide(alone, [SAVED]) is None
     again = decide(replace(alone, samples=SAVED.issued_at_samples + 2 * 1_024), [SAVED])
     assert again is not None
@@ -140,7 +139,7 @@ def test_a_checkpoint_is_not_asked_for_at_every_report() -> None:
 
 def test_a_standing_stop_is_not_weakened_to_a_checkpoint() -> None:
     stop = Past(2, "stop", None, None, 6_300, 130)
-    alone = replace(CALM, options=(), permits_switch=False, next_horizon=0.06)
+    alone = replace(CALM, options=(), next_horizon=0.06)
     assert decide(alone, [replace(SAVED, issued_at_samples=2_000), stop]) is None
 
 

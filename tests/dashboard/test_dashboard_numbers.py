@@ -38,6 +38,14 @@ def test_values_keep_three_digits(number: float | None, text: str) -> None:
     assert n.value(number) == text
 
 
+def test_a_dead_policy_has_a_reward_of_zero_not_of_six_hundred_thousandths() -> None:
+    assert n.reward(6.15e-5) == "0.000"
+    assert n.reward(-0.0525) == "−0.052"
+    assert n.reward(12_345.6) == "12,346"
+    assert n.reward(float("nan")) == "NaN"
+    assert n.reward(None) == n.MISSING
+
+
 def test_learning_rates_read_like_a_recipe() -> None:
     assert n.scientific(2e-4) == "2e-4"
     assert n.scientific(1.5e-6) == "1.5e-6"

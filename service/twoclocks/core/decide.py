@@ -87,7 +87,6 @@ class Situation:
     next_horizon: float | None = None
     horizon: int | None = None
     options: tuple[Option, ...] = ()
-    permits_switch: bool = False
     scheduled: Setting | None = None
     scheduled_at: int | None = None
     until: str = "to the budget"
@@ -135,10 +134,10 @@ def _wanted(now: Situation, log: Sequence[Past]) -> Order | None:
             now.scheduled,
             {"rule": "schedule", "at_samples": now.scheduled_at},
         )
-    if not now.calibrated or now.stay is None or now.alive is None:
-        return None
-    settling = now.window + SETTLE_STEPS * now.setting.rollout_batch
-    if now.changed_at > 0 and now.samples - now.changed_at < settling:
+    settling = now.changed_at > 0 and now.samples - now.changed_at < (
+        now.window + SETTLE_STEPS * now.setting.rollout_batch
+    )
+    if settling or not now.calibrated or now.stay is None or now.alive is None:
         return None
     if now.stay >= 1 - now.risk:
         return Order(
@@ -147,7 +146,9 @@ def _wanted(now: Situation, log: Sequence[Past]) -> Order | None:
             evidence={"rule": "safe", "survive_stay": now.stay},
         )
     options = [o for o in now.options if not _refused(o.setting, refused, since=None)]
-    return _best(now, options) if options else _alone(now)
+    if options:
+        return _best(now, options)
+    return _alone(now, "the trainer declined the switch" if now.options else "no switch is permitted")
 
 
 def _best(now: Situation, options: Sequence[Option]) -> Order | None:
@@ -177,7 +178,7 @@ def _best(now: Situation, options: Sequence[Option]) -> Order | None:
     if safe:
         return None
     if 1 - best.survive > MATERIAL * (1 - now.stay):
-        return _alone(now)
+        return _alone(now, "no permitted switch helps")
     whole = now.alive * best.survive
     if whole >= 1 - 1.5 * now.risk:
         reason = f"{odds}; over the whole run that is {whole:.2f}, all that the risk of {now.risk:.2f} allows"
@@ -189,11 +190,10 @@ def _best(now: Situation, options: Sequence[Option]) -> Order | None:
     return Order("switch_batch", reason, best.setting, {"rule": "infeasible", **evidence})
 
 
-def _alone(now: Situation) -> Order | None:
+def _alone(now: Situation, why: str) -> Order | None:
     """Without a useful candidate: checkpoint before the window, stop inside it."""
     if now.next_horizon is None or now.horizon is None or now.next_horizon <= now.risk / 2:
         return None
-    why = "no permitted switch helps" if now.permits_switch else "no switch is permitted"
     reason = f"collapse within {now.horizon:,} samples has probability {now.next_horizon:.2f} and {why}"
     evidence = {
         "rule": "no candidate",

@@ -90,7 +90,8 @@ def _train(arms: Sequence[Arm], address: str, folder: Path, screen: Screen, live
                 log = folder / f"{arm.name}.log"
                 process = stack.enter_context(processes.start(command(arm, address, folder), log))
                 running[arm.name] = arm, process, log
-                screen.watch(arm.name, arm.name, arm.budget, time.monotonic())
+                spoken = arm.role != "calibration"
+                screen.watch(arm.name, arm.name, arm.budget, time.monotonic(), spoken=spoken)
             screen.refresh()
             if isinstance(live, Live):
                 live.update(screen.render(time.monotonic()))

@@ -26,6 +26,7 @@ class Watched:
     label: str
     budget: int
     started: float
+    spoken: bool
     latest: RunSummary | None = None
     done: bool = False
 
@@ -39,9 +40,9 @@ class Screen:
     watched: dict[str, Watched] = field(default_factory=dict)
     _said: set[tuple[str, int, str]] = field(default_factory=set)
 
-    def watch(self, name: str, label: str, budget: int, now: float) -> None:
-        """Put a run on the screen."""
-        self.watched[name] = Watched(name, label, budget, now)
+    def watch(self, name: str, label: str, budget: int, now: float, *, spoken: bool) -> None:
+        """Put a run on the screen; where `spoken`, its directives are said as they come."""
+        self.watched[name] = Watched(name, label, budget, now, spoken)
 
     def refresh(self) -> None:
         """Read every run that is still going, and say what is new about its directives."""
@@ -53,7 +54,7 @@ class Screen:
                 self._speak(run)
 
     def _speak(self, run: Watched) -> None:
-        for record in self.reader.directives(run.name):
+        for record in self.reader.directives(run.name) if run.spoken else ():
             if record.kind is DirectiveKind.HOLD:
                 continue
             self._say(
