@@ -37,7 +37,7 @@ types: $(VENV)/.dev
 	@$(BIN)/mypy
 
 pytest: $(VENV)/.dev
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 claim: $(VENV)/.all  ## measure the demo's claim over 8 fresh seeds (about half an hour on two cores)
 	@$(BIN)/twoclocks claim $(ARGS)

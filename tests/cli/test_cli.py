@@ -73,3 +73,13 @@ def test_a_mistake_is_one_line(arguments: list[str], says: str) -> None:
     assert done.returncode == 2, done.stderr
     assert done.stderr.strip().count("\n") == 0, done.stderr
     assert says in done.stderr
+
+
+def test_the_trainer_too_names_its_extra() -> None:
+    code = "import sys; sys.modules['pydantic_settings'] = None\n"
+    code += "from twoclocks_trainer.__main__ import main\nsys.exit(main(['--monitor', 'off']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("pip install 'twoclocks[trainer]'")

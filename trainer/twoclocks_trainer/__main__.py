@@ -15,10 +15,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from twoclocks_trainer.config import ConfigError, TrainConfig, from_flags
 from twoclocks_trainer.tasks import PRETRAINING_STEPS, SKILL_SHARE, TASKS
 
 if TYPE_CHECKING:
+    from twoclocks_trainer.config import TrainConfig
     from twoclocks_trainer.loop import TrainResult
 
 EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 3}
@@ -28,12 +28,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train one run, or make a base model (`base`); return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        if arguments[:1] == ["base"]:
-            return _base(arguments[1:])
-        return _train(from_flags(arguments))
-    except ConfigError as error:
-        print(f"twoclocks-train: {error}", file=sys.stderr)
-        return 2
+        from twoclocks_trainer.config import ConfigError, from_flags
+
+        try:
+            if arguments[:1] == ["base"]:
+                return _base(arguments[1:])
+            return _train(from_flags(arguments))
+        except ConfigError as error:
+            print(f"twoclocks-train: {error}", file=sys.stderr)
+            return 2
     except ImportError as error:
         print(
             f"twoclocks-train: {error.name} is missing; pip install 'twoclocks[trainer]'",
@@ -44,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _train(config: TrainConfig) -> int:
+def _train(config: "TrainConfig") -> int:
     from rich.console import Console
     from rich.logging import RichHandler
 
@@ -92,6 +95,8 @@ def _interrupt_on_signals() -> threading.Event:
 
 
 def _base(arguments: Sequence[str]) -> int:
+    from twoclocks_trainer.config import ConfigError
+
     parser = argparse.ArgumentParser(
         prog="twoclocks-train base",
         description="Remake a base model: supervised pretraining on the task's mixture of skills, one core.",

@@ -22,6 +22,8 @@ def service(folder: Path, port: int) -> Iterator[str]:
 
     Raises CommandError with the service's own last line where it does not start (a taken port, say).
     """
+    if not _is_free(port):  # otherwise whoever listens there would be taken for our service
+        raise CommandError(f"port {port} is taken; choose another with --port")
     log = folder / "service.log"
     address = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "twoclocks", "serve", "--port", str(port), "--log-level", "warning"]
@@ -32,8 +34,6 @@ def service(folder: Path, port: int) -> Iterator[str]:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise CommandError(f"the service did not start: {last_line(log)}")
             time.sleep(0.1)
-        if process.poll() is not None:
-            raise CommandError(f"the service did not start: {last_line(log)}")
         yield address
 
 
@@ -69,6 +69,16 @@ def last_line(log: Path) -> str:
     """The last line a process printed that says anything."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else f"it printed nothing; see {log}"
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _ready(address: str) -> bool:
