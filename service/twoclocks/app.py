@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
 from twoclocks import __version__
 from twoclocks.config import Settings
@@ -49,7 +50,7 @@ def create_app(settings: Settings | None = None, clock: Callable[[], float] = ti
         watch.stop()
         store.close()
 
-    app = FastAPI(
+    app = FastAPIOffline(
         title="Two Clocks",
         version=__version__,
         summary="Live collapse forecasting for GRPO training",
