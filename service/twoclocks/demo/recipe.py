@@ -73,7 +73,10 @@ def pair(seed: int) -> list[Arm]:
 
 
 def control(seed: int, at_samples: int) -> Arm:
-    """The same seed, the batch held and the rate lowered at `at_samples` by a fixed schedule."""
+    """The same seed, the batch held and the rate lowered at `at_samples` by a fixed schedule.
+
+    It accepts any risk: nothing but its schedule may move it.
+    """
     lowered = LEARNING_RATE / math.sqrt(SWITCH_BATCH / ROLLOUT_BATCH)
     switch = {"at_samples": at_samples, "rollout_batch": ROLLOUT_BATCH, "learning_rate": lowered}
-    return Arm("control", seed, {"policy": "act", "schedule": [switch]})
+    return Arm("control", seed, {"policy": "act", "schedule": [switch], "risk": 0.99})

@@ -24,6 +24,8 @@ from twoclocks.demo.summary import Outcome, Reader
 PROJECT = "demo"
 AT_ONCE = 2
 POLL_SECONDS = 0.25
+ENDED_WELL = {0, 3}
+"""Exit codes of a trainer that used its budget, or was stopped by a directive."""
 
 
 def demo(*, seed: int, port: int, leave: bool, summary_file: Path | None, folder: Path | None) -> int:
@@ -102,7 +104,7 @@ def _train(arms: Sequence[Arm], address: str, folder: Path, screen: Screen, live
                     if arm.role == "calibration" and collapsed:
                         process.send_signal(signal.SIGTERM)
                     continue
-                if process.returncode and not collapsed:
+                if process.returncode not in ENDED_WELL and not collapsed:
                     said = processes.last_line(log)
                     raise CommandError(f"the run {name} ended with {process.returncode}: {said}")
                 screen.refresh()
