@@ -1,6 +1,6 @@
 """The service put together: `create_app(settings)` builds everything, `serve(settings)` runs it.
 
-This module and `__main__` are the only ones that join rooms. Nothing is built at import.
+This module, `cli` and `demo` are the only ones that join rooms. Nothing is built at import.
 """
 
 import logging

@@ -40,7 +40,7 @@ def test_client_needs_only_the_base_install() -> None:
     ],
 )
 def test_missing_extra_is_named(command: str, module: str, extra: str) -> None:
-    code = f"import sys; sys.modules[{module!r}] = None\nfrom twoclocks.__main__ import main\n"
+    code = f"import sys; sys.modules[{module!r}] = None\nfrom twoclocks.cli import main\n"
     code += f"sys.exit(main({command.split()}))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False

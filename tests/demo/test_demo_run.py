@@ -1,11 +1,13 @@
 """The demonstration's mistakes are one clear line, and its command lines are ones the trainer takes."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from twoclocks.__main__ import CommandError, main
+from twoclocks.cli import CommandError, main
 from twoclocks.demo import processes
 from twoclocks.demo.recipe import calibration, control, pair
 from twoclocks.demo.run import command
@@ -16,7 +18,11 @@ def test_a_taken_port_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["demo", "--port", str(port), "--exit"]) == 2
-    assert capsys.readouterr().err.strip() == f"twoclocks: port {port} is taken; choose another with --port"
+        command = [sys.executable, "-m", "twoclocks", "demo", "--port", str(port), "--exit"]
+        as_module = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = f"twoclocks: port {port} is taken; choose another with --port"
+    assert capsys.readouterr().err.strip() == said
+    assert (as_module.returncode, as_module.stderr.strip()) == (2, said)
 
 
 def test_a_folder_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from twoclocks.__main__ import CommandError
+from twoclocks.cli import CommandError
 
 STARTUP_SECONDS = 60.0
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from twoclocks.__main__ import CommandError
+from twoclocks.cli import CommandError
 from twoclocks.demo import processes
 from twoclocks.demo.recipe import BUDGET, Arm, calibration, control, pair
 from twoclocks.demo.screen import Screen
