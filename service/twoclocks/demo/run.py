@@ -143,24 +143,16 @@ def document(seed: int, outcomes: dict[str, Outcome]) -> dict[str, Any]:
 
 
 def table(outcomes: dict[str, Outcome]) -> Table:
-    """What came of every run."""
-    grid = Table(title="What came of it", title_style="bold", header_style="dim", box=None, padding=(0, 2))
-    for name in (
-        "run",
-        "samples",
-        "collapsed at",
-        "80 % at half life",
-        "covered",
-        "peak",
-        "final reward",
-        "held-out",
-    ):
-        grid.add_column(name, justify="left" if name == "run" else "right")
+    """What came of the runs after calibration."""
+    grid = Table(title="What came of it", title_style="bold", header_style="dim", box=None, padding=(0, 1))
+    for name in ("run", "collapsed at", "80 % at half life", "held it", "peak", "reward", "held-out"):
+        grid.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
     for outcome in outcomes.values():
+        if outcome.role == "calibration":
+            continue
         half = outcome.half_life
         grid.add_row(
             outcome.run,
-            f"{outcome.samples:,}",
             "alive" if outcome.collapsed_at is None else f"[red]{outcome.collapsed_at:,}[/]",
             interval(outcome),
             "" if half is None or half.low is None else ("yes" if half.covered else "no"),
@@ -181,6 +173,10 @@ def interval(outcome: Outcome) -> str:
 
 def sentences(outcomes: dict[str, Outcome]) -> Iterator[str]:
     """The summary in words."""
+    calibrated = [o for o in outcomes.values() if o.role == "calibration"]
+    onsets = sorted(o.collapsed_at for o in calibrated if o.collapsed_at is not None)
+    at = ", ".join(f"{samples:,}" for samples in onsets)
+    yield f"[bold]calibration[/]: {len(onsets)} of {len(calibrated)} runs collapsed, at {at} samples."
     for outcome in outcomes.values():
         if outcome.role == "calibration":
             continue

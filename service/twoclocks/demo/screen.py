@@ -3,18 +3,19 @@
 It only reads the service; everything it says, the dashboard says too.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from twoclocks.demo.summary import Reader
-from twoclocks.wire import AckState, DirectiveKind, DirectiveRecord, Forecast, ForecastStatus, RunSummary
+from twoclocks.wire import Ack, AckState, DirectiveKind, DirectiveRecord, Forecast, ForecastStatus, RunSummary
 
+WIDE = 100
+BAR = 16
 ACK_STYLES = {"received": "cyan", "applied": "bold green", "rejected": "yellow", "expired": "dim"}
 
 
@@ -57,62 +58,46 @@ class Screen:
         for record in self.reader.directives(run.name) if run.spoken else ():
             if record.kind is DirectiveKind.HOLD:
                 continue
-            self._say(
-                run,
-                record.generation,
-                "issued",
-                Text.assemble(("issued   ", "bold magenta"), describe(record)),
-            )
+            self._say(run, record.generation, "issued", "bold magenta", describe(record))
             for ack in record.acks:
-                where = "" if ack.step is None else f" at step {ack.step}"
-                setting = ""
-                if ack.state is AckState.APPLIED and ack.rollout_batch and ack.learning_rate is not None:
-                    setting = f": batch {ack.rollout_batch}, learning rate {ack.learning_rate:.3g}"
-                text = Text.assemble((f"{ack.state.value:<9}", ACK_STYLES[ack.state.value]))
-                text.append(f"{record.kind.value}{where}{setting}{f' ({ack.reason})' if ack.reason else ''}")
-                self._say(run, record.generation, ack.state.value, text)
+                state = ack.state.value
+                self._say(run, record.generation, state, ACK_STYLES[state], answer(record, ack))
             if record.complied_at_step is not None and record.kind is DirectiveKind.SWITCH_BATCH:
-                text = Text.assemble(
-                    ("seen     ", "green"), f"the reports show it from step {record.complied_at_step} on"
-                )
-                self._say(run, record.generation, "seen", text)
+                seen = f"the reports show it from step {record.complied_at_step} on"
+                self._say(run, record.generation, "seen", "green", seen)
         onset = run.latest.clocks.onset if run.latest else None
         if onset:
-            text = Text.assemble(
-                ("collapsed", "bold red"), f": it began at {onset.samples:,} samples (step {onset.step})"
-            )
-            self._say(run, onset.step, "onset", text)
+            began = f"it began at {onset.samples:,} samples (step {onset.step})"
+            self._say(run, onset.step, "collapsed", "bold red", began)
 
-    def _say(self, run: Watched, generation: int, what: str, text: Text) -> None:
-        if (run.name, generation, what) not in self._said:
-            self._said.add((run.name, generation, what))
-            self.console.print(Text.assemble((f"{run.label:>12}  ", "bold"), text))
+    def _say(self, run: Watched, generation: int, what: str, style: str, text: str) -> None:
+        """Print one line of the log once, its text indented behind the run and what happened."""
+        if (run.name, generation, what) in self._said:
+            return
+        self._said.add((run.name, generation, what))
+        line = Table.grid(padding=(0, 1))
+        line.add_column(width=max(len(run.label), 11), style="bold")
+        line.add_column(width=9, style=style)
+        line.add_column()
+        line.add_row(run.label, what, text)
+        self.console.print(line)
 
     def render(self, now: float) -> RenderableType:
-        """The table of every run watched."""
+        """The table of every run watched; a narrow terminal gets no progress bars."""
+        wide = self.console.width >= WIDE
         table = Table(expand=True, box=None, pad_edge=False, header_style="dim", padding=(0, 1))
-        for name in (
-            "run",
-            "samples",
-            "",
-            "left",
-            "batch",
-            "reward",
-            "drift used",
-            "collapse expected at samples",
-        ):
-            table.add_column(
-                name,
-                justify="left" if name in {"run", "", "collapse expected at samples"} else "right",
-                no_wrap=True,
-            )
+        table.add_column("run", no_wrap=True)
+        table.add_column("samples", justify="right", no_wrap=True)
+        if wide:
+            table.add_column("", width=BAR)
+        for name in ("left", "batch", "reward", "drift"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("collapse expected at", no_wrap=True, ratio=1)
         for run in self.watched.values():
-            table.add_row(*_row(run, now))
-        return Panel(
-            Group(table),
-            title=f"[bold]Two Clocks[/]  [link={self.reader.address}]{self.reader.address}[/]",
-            border_style="blue",
-        )
+            cells = _row(run, now)
+            table.add_row(*(cells if wide else [*cells[:2], *cells[3:]]))
+        title = f"[bold]Two Clocks[/]  [link={self.reader.address}]{self.reader.address}[/]"
+        return Panel(table, title=title, border_style="blue")
 
 
 def describe(record: DirectiveRecord) -> str:
@@ -123,12 +108,23 @@ def describe(record: DirectiveRecord) -> str:
     return f"{record.kind.value}{setting}, at {record.issued_at_samples:,} samples: {record.reason}"
 
 
+def answer(record: DirectiveRecord, ack: Ack) -> str:
+    """What the trainer did with a directive, in words."""
+    where = "" if ack.step is None else f" at step {ack.step}"
+    setting = ""
+    if ack.state is AckState.APPLIED and ack.rollout_batch and ack.learning_rate is not None:
+        setting = f": batch {ack.rollout_batch}, learning rate {ack.learning_rate:.3g}"
+    return f"{record.kind.value}{where}{setting}{f' ({ack.reason})' if ack.reason else ''}"
+
+
 def expectation(forecast: Forecast | None) -> Text:
     """The forecast as one cell: the median and the 80 % interval since the start, or why there is none."""
     if forecast is None:
         return Text("no report yet", style="dim")
     if forecast.status is ForecastStatus.COLLAPSED:
         return Text("collapsed", style="bold red")
+    if forecast.status is ForecastStatus.UNCALIBRATED:
+        return Text("uncalibrated", style="dim")
     if forecast.stay is None or forecast.status is ForecastStatus.NONE:
         return Text("cannot be known yet", style="dim")
     low, middle, high = (
@@ -136,40 +132,34 @@ def expectation(forecast: Forecast | None) -> Text:
         for level in ("0.1", "0.5", "0.9")
     )
     text = Text(f"{_samples(middle)} ", style="bold")
-    text.append(f"(80 %: {_samples(low)} to {_samples(high)})", style="default")
-    if forecast.status is not ForecastStatus.FORECAST:
-        text.append(f" {forecast.status.value}", style="yellow")
+    text.append(f"({_samples(low)} to {_samples(high)})", style="default")
+    if forecast.status is ForecastStatus.CONTRADICTED:
+        text.append(" contradicted", style="yellow")
     return text
 
 
 def _samples(value: float | None) -> str:
-    return "out of reach" if value is None else f"{value:,.0f}"
+    if value is None:
+        return "never"
+    return f"{value:,.0f}" if value < 1e4 else f"{value / 1e3:,.3g} k"
 
 
-def _row(run: Watched, now: float) -> Iterable[RenderableType]:
+def _row(run: Watched, now: float) -> list[RenderableType]:
     latest = run.latest
     if latest is None or latest.samples == 0:
-        return (
-            run.label,
-            "",
-            ProgressBar(total=1, completed=0, width=16),
-            "",
-            "",
-            "",
-            "",
-            Text("starting", style="dim"),
-        )
+        starting = Text("starting", style="dim")
+        return [run.label, "", ProgressBar(total=1, completed=0), "", "", "", "", starting]
     failure, progress = latest.clocks.failure, latest.clocks.progress
     used = failure.drift_used_ratio if failure else None
     elapsed = max(now - run.started, 1e-3)
     left = elapsed * (run.budget - latest.samples) / latest.samples
-    return (
+    return [
         run.label,
         f"{latest.samples:,}",
-        ProgressBar(total=run.budget, completed=min(latest.samples, run.budget), width=16),
+        ProgressBar(total=run.budget, completed=min(latest.samples, run.budget)),
         "done" if run.done else f"{max(left, 0):.0f} s",
         f"{latest.rollout_batch or ''}",
         "" if progress is None or progress.reward is None else f"{progress.reward:.2f}",
         "" if used is None else f"{used:.0%}",
         expectation(failure),
-    )
+    ]
