@@ -9,15 +9,8 @@ from twoclocks.wire import Forecast, ForecastStatus, Outlook
 def forecast(status: ForecastStatus, *remaining: float | None) -> Forecast:
     quantiles = dict(zip(("0.1", "0.5", "0.9"), remaining, strict=True)) if remaining else {}
     stay = Outlook(rollout_batch=64, learning_rate=1e-4, drift_per_sample=1.0, quantiles=quantiles)
-    return Forecast(
-        status=status,
-        reason="",
-        step=1,
-        samples=1_000,
-        made_at=0.0,
-        family="f",
-        stay=stay if remaining else None,
-    )
+    known = stay if remaining else None
+    return Forecast(status=status, reason="", step=1, samples=1_000, made_at=0.0, family="f", stay=known)
 
 
 @pytest.mark.parametrize(
