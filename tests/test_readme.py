@@ -4,15 +4,17 @@ import re
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 import twoclocks_dashboard
-from twoclocks.app import create_app
+from twoclocks.app import create_app, running
 from twoclocks.config import ENV_PREFIX, Settings
-from twoclocks.wire import CANONICAL_METRICS
+from twoclocks.wire import CANONICAL_METRICS, RunState, RunSummary
 
+JSON = {"content-type": "application/json"}
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -65,3 +67,26 @@ def test_every_make_target_named_exists() -> None:
     named = set(re.findall(r"`make ([a-z-]+)", README))
     assert named, "the README names no command"
     assert named <= targets
+
+
+def test_the_client_example_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOCLOCKS_SPOOL_DIR", str(tmp_path / "spool"))
+    example = re.search(r"```python\n(.*?)```", README, re.S)
+    assert example
+    url = f"sqlite:///{tmp_path / 'twoclocks.sqlite3'}"
+    with running(Settings(database_url=url, port=0, _env_file=None)) as address:
+        code = example.group(1).replace("http://127.0.0.1:8900", address)
+        assert address in code
+        exec(compile(code, "README.md", "exec"), {"steps": 3, "reward": 0.5, "entropy": 1.0})
+        run = RunSummary.model_validate_json(httpx.get(f"{address}/api/v1/runs/my-run").content)
+    assert (run.step, run.samples, run.reports, run.state) == (3, 1_536, 3, RunState.FINISHED)
+    assert run.spec.budget_samples == 2_000_000
+
+
+def test_the_curl_example_is_accepted(app) -> None:  # type: ignore[no-untyped-def]
+    calls = re.findall(r"curl -X (\w+) +localhost:8900(\S+)[^']*'[^']*'[^']*'(.*?)'$", README, re.M)
+    assert len(calls) == 2
+    with TestClient(app) as client:
+        for method, path, body in calls:
+            assert client.request(method, path, content=body, headers=JSON).status_code == 200, body
+        assert client.get("/api/v1/runs/my-run").json()["samples"] == 64

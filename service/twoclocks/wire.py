@@ -42,6 +42,13 @@ CANONICAL_METRICS: dict[str, str] = {
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]
 FamilyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:=|,+ -]{0,255}$")]
+LARGEST = 2**53
+"""The largest count: beyond it JSON's numbers and floats no longer tell neighbours apart."""
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+Place = Annotated[int, Field(ge=0, le=LARGEST)]
+"""A count that may be 0: a step, an attempt, samples."""
+Memory = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+"""An exponential memory of Adam's; at 1 or above its averages would never forget, or grow without end."""
 
 
 class WireModel(BaseModel):
@@ -74,7 +81,7 @@ class Candidate(WireModel):
     An explicit `learning_rate` overrides the rule.
     """
 
-    rollout_batch: int = Field(ge=1)
+    rollout_batch: Count
     rule: Literal["held", "sqrt"] = "held"
     learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
@@ -82,8 +89,8 @@ class Candidate(WireModel):
 class ScheduledSwitch(WireModel):
     """A fixed point of a schedule: at `at_samples` responses, switch to this setting."""
 
-    at_samples: int = Field(ge=0)
-    rollout_batch: int = Field(ge=1)
+    at_samples: Place
+    rollout_batch: Count
     rule: Literal["held", "sqrt"] = "held"
     learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
@@ -100,17 +107,17 @@ class RunConfig(WireModel):
     task: str | None = None
     algorithm: str = "grpo"
     optimizer: str = "adamw"
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Memory, Memory] = (0.9, 0.999)
     weight_decay: float | None = None
     max_grad_norm: float | None = None
-    updates_per_batch: int = Field(default=1, ge=1, description="optimizer updates per rollout batch")
-    epochs: int = Field(default=1, ge=1, description="passes over each rollout batch")
+    updates_per_batch: Count = Field(default=1, description="optimizer updates per rollout batch")
+    epochs: Count = Field(default=1, description="passes over each rollout batch")
     clip_low: float | None = None
     clip_high: float | None = None
     kl_coefficient: float | None = None
     lora_rank: int | None = None
-    group_size: int | None = Field(default=None, ge=1)
-    parameters: int | None = Field(default=None, ge=1, description="trained parameters")
+    group_size: Count | None = None
+    parameters: Count | None = Field(default=None, description="trained parameters")
     seed: int | None = None
 
 
@@ -120,9 +127,9 @@ class RunSpec(WireModel):
     project: RunName = "default"
     family: FamilyName | None = Field(default=None, description="left out: derived from the configuration")
     config: RunConfig = Field(default_factory=RunConfig)
-    attempt: int = Field(default=1, ge=0, le=2**53, description="grows with each start of the process")
+    attempt: Place = Field(default=1, description="grows with each start of the process")
     target_reward: float | None = Field(default=None, allow_inf_nan=False)
-    budget_samples: int | None = Field(default=None, ge=1)
+    budget_samples: Count | None = None
     policy: Policy = Policy.ADVISE
     risk: float = Field(
         default=0.1, gt=0, lt=1, description="accepted probability of collapse before the budget"
@@ -132,8 +139,8 @@ class RunSpec(WireModel):
     heartbeat_seconds: float = Field(
         default=600.0, gt=0, allow_inf_nan=False, description="silence that means lost"
     )
-    window_samples: int | None = Field(
-        default=None, ge=1, description="window of smoothing and of onset detection"
+    window_samples: Count | None = Field(
+        default=None, description="window of smoothing and of onset detection"
     )
     baseline_reward: float | None = Field(
         default=None, allow_inf_nan=False, description="reward before training"
@@ -141,20 +148,18 @@ class RunSpec(WireModel):
 
 
 class StepReport(WireModel):
-    """One step: a rollout batch and its its updates. Any further field is a metric (a float or null)."""
+    """One step: a rollout batch and its updates. Any further field is a metric (a float or null)."""
 
     model_config = ConfigDict(extra="allow", ser_json_inf_nan="strings", from_attributes=True)
     __pydantic_extra__: dict[str, float | None]
 
-    step: int = Field(ge=0, le=2**53)
-    samples: int = Field(
-        ge=0, le=2**53, description="responses generated since the run began, this step's included"
-    )
-    rollout_batch: int = Field(ge=1, le=2**53)
+    step: Place
+    samples: Place = Field(description="responses generated since the run began, this step's included")
+    rollout_batch: Count
     learning_rate: float = Field(ge=0, allow_inf_nan=False)
     reward: float
-    updates: int = Field(default=1, ge=0, le=2**53, description="optimizer updates made in this step")
-    epochs: int = Field(default=1, ge=1, le=2**53, description="passes over the rollout batch")
+    updates: Place = Field(default=1, description="optimizer updates made in this step")
+    epochs: Count = Field(default=1, description="passes over the rollout batch")
     time: float | None = Field(default=None, allow_inf_nan=False, description="Unix seconds")
 
     @model_validator(mode="after")
@@ -190,8 +195,8 @@ class StepReport(WireModel):
 class StepBatch(WireModel):
     """The body of `POST /api/v1/runs/{run}/steps`. `sequence` counts the client's batches, for tracing."""
 
-    attempt: int = Field(default=1, ge=0, le=2**53)
-    sequence: int = Field(default=0, ge=0)
+    attempt: Place = 1
+    sequence: Place = 0
     reports: list[StepReport] = Field(min_length=1, max_length=MAX_REPORTS_PER_BATCH)
 
 
@@ -217,9 +222,9 @@ class Ack(WireModel):
     """The body of `PUT .../directive/{generation}/ack`; saying it twice changes nothing."""
 
     state: AckState
-    attempt: int = Field(default=1, ge=0, le=2**53)
-    step: int | None = Field(default=None, ge=0)
-    rollout_batch: int | None = Field(default=None, ge=1)
+    attempt: Place = 1
+    step: Place | None = None
+    rollout_batch: Count | None = None
     learning_rate: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     reason: str | None = Field(default=None, max_length=2_000)
     time: float | None = Field(default=None, allow_inf_nan=False)
@@ -421,7 +426,7 @@ class Finish(WireModel):
     """The body of `POST /api/v1/runs/{run}/finish`."""
 
     state: Literal["finished", "failed", "stopped"] = "finished"
-    attempt: int = Field(default=1, ge=0, le=2**53)
+    attempt: Place = 1
     reason: str | None = Field(default=None, max_length=2_000)
 
 
