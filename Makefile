@@ -39,7 +39,7 @@ types: $(VENV)/.dev
 pytest: $(VENV)/.dev
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
-claim: $(VENV)/.all  ## measure the demo's claim over 8 fresh seeds (about half an hour on two cores)
+claim: $(VENV)/.all  ## measure the demo's claim over 8 fresh seeds (about 20 minutes on two cores)
 	@$(BIN)/twoclocks claim $(ARGS)
 
 bench: $(VENV)/.dev  ## benchmarks of the client, the fold and the forecast

@@ -103,6 +103,10 @@ def _danger(forecast: Forecast) -> float | None:
 
 
 def _without_order(run: RunSummary) -> str:
+    last = run.directive
+    unheeded = last.kind is DirectiveKind.SWITCH_BATCH and last.rollout_batch != run.rollout_batch
+    if unheeded or last.kind is DirectiveKind.STOP:
+        return f"{order(last)}. The trainer was asked to and declined, so this is for you to do."
     if run.spec.candidates:
         return (
             f"Nothing yet: a switch to {_settings(run.spec.candidates)} is permitted, and asked for when "

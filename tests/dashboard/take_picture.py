@@ -16,8 +16,8 @@ from twoclocks.demo.processes import free_port
 from twoclocks.demo.recipe import pair
 from twoclocks.demo.summary import Reader
 
-SEED = 1
-MOMENT = 1_024
+SEED = 5
+MOMENT = 2_304
 """Samples of the run when the picture is taken."""
 
 
@@ -31,7 +31,7 @@ def main(target: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         page = browser.new_page(
-            viewport={"width": 1360, "height": 1180}, color_scheme="dark", device_scale_factor=1.5
+            viewport={"width": 1360, "height": 1330}, color_scheme="dark", device_scale_factor=1.5
         )
         while (seen := _look(reader, run)) is None or seen < MOMENT:
             if demo.poll() is not None:

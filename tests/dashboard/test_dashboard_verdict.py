@@ -74,9 +74,20 @@ def test_a_pending_directive_is_the_thing_to_do(fake: Any) -> None:
         == "Switch to batch 512 at learning rate 2e-4: the trainer carries it out."
     )
     done = fake.summary(
-        failure=fake.forecast(), directive=SWITCH, spec=RunSpec(candidates=[Candidate(rollout_batch=512)])
+        failure=fake.forecast(),
+        directive=SWITCH,
+        rollout_batch=512,
+        spec=RunSpec(candidates=[Candidate(rollout_batch=512)]),
     )
     assert judge(done, fake.NOW).action.startswith("Nothing yet: a switch to batch 512")
+
+
+@pytest.mark.parametrize("last", [SWITCH, Directive(generation=3, kind=DirectiveKind.STOP)])
+def test_a_declined_directive_is_left_to_the_person(fake: Any, last: Directive) -> None:
+    run = fake.summary(failure=fake.forecast(), directive=last, directive_pending=False, rollout_batch=64)
+    said = judge(run, fake.NOW).action
+    assert said.startswith(order(last))
+    assert "declined" in said
 
 
 def test_the_collapsed_go_back_and_the_lost_are_looked_for(fake: Any) -> None:

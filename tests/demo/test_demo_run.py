@@ -1,10 +1,13 @@
 """The demonstration's mistakes are one clear line, and its command lines are ones the trainer takes."""
 
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from twoclocks.cli import CommandError, main
@@ -50,3 +53,20 @@ def test_the_trainer_takes_every_command_line(tmp_path: Path) -> None:
                 assert getattr(config, name) == value
         assert config.run == arm.name
     assert from_flags(command(control(1, 640), "off", tmp_path)[3:]).schedule[0].at_samples == 640
+
+
+def test_ending_the_demonstration_ends_its_children(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "twoclocks", "demo", "--exit", "--port", str(processes.free_port())]
+    demo = psutil.Popen([*command, "--keep", str(tmp_path / "kept")], stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while len(children := demo.children(recursive=True)) < 3:  # the service and two trainers
+            assert demo.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(30) == 128 + signal.SIGTERM
+        assert psutil.wait_procs(children, timeout=30)[1] == []
+    finally:
+        for process in [*demo.children(recursive=True), demo] if demo.is_running() else []:
+            process.kill()

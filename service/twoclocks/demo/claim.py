@@ -35,6 +35,7 @@ class Bound:
 def claim(*, seeds: Sequence[int], summary_file: Path | None) -> int:
     """Run the demonstration for each seed, print table and verdict; returns 0 if the claim holds, else 1."""
     console = terminal()
+    processes.end_children_when_ended()
     rows: list[dict[str, Outcome]] = []
     for number, seed in enumerate(seeds, start=1):
         console.print(f"\n[bold]Seed {seed}[/] ({number} of {len(seeds)})")

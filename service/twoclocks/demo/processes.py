@@ -1,6 +1,7 @@
 """Child processes of the demonstration: the service and the trainers, each with a log of its own."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -8,12 +9,22 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import httpx
 
 from twoclocks.cli import CommandError
 
 STARTUP_SECONDS = 60.0
+
+
+def end_children_when_ended() -> None:
+    """Let SIGTERM unwind this process like an exception, so that its children are ended too."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ def demo(*, seed: int, port: int, leave: bool, summary_file: Path | None, folder
     Raises CommandError where the service or a trainer does not start.
     """
     console = terminal()
+    processes.end_children_when_ended()
     with _folder(folder) as place, processes.service(place, port) as address:
         console.print(f"[bold]Two Clocks[/] is up: watch it at [link={address}]{address}[/]")
         console.print(f"Real GRPO on this machine's CPU, seed {seed}; logs and database in {place}\n")
