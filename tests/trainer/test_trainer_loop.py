@@ -108,10 +108,9 @@ def test_warmup_raises_the_rate_and_reports_it(small: Make) -> None:
 
 
 def test_flipped_verdicts_are_what_training_sees_and_not_the_reward(small: Make, tmp_path: Path) -> None:
-    clean = reports_of(small(rollout_batch=64, budget_samples=64, checkpoint_dir=tmp_path / "clean"))[0]
-    noisy = reports_of(
-        small(rollout_batch=64, budget_samples=64, verdict_noise=0.4, checkpoint_dir=tmp_path / "noisy")
-    )[0]
+    seldom_right = {"task": "add", "rollout_batch": 64, "budget_samples": 64}  # flips mostly raise its reward
+    clean = reports_of(small(**seldom_right, checkpoint_dir=tmp_path / "clean"))[0]
+    noisy = reports_of(small(**seldom_right, verdict_noise=0.4, checkpoint_dir=tmp_path / "noisy"))[0]
     assert clean["verdict_reward"] == clean["reward"] == noisy["reward"]
     assert noisy["verdict_reward"] > noisy["reward"] + 0.05
     assert noisy["zero_variance_fraction"] < clean["zero_variance_fraction"]
