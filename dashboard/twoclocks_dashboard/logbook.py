@@ -85,7 +85,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int):
-        return numbers.count(value)
+        return f"{value:,}"  # exact, however large: a seed is no quantity to round
     return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 1e6 else numbers.scientific(value, 4)
 
 

@@ -12,6 +12,8 @@ BEYOND = "beyond reach"
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 DASH = "\N{EN DASH}"
 STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+FIRST_SECOND, LAST_SECOND = -62_135_596_800.0, 253_402_300_799.0
+"""The calendar's ends, years 1 and 9999, in Unix seconds."""
 DURATIONS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
@@ -111,8 +113,8 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """A time in ISO 8601, UTC; the page shows it in the reader's zone."""
-    if seconds is None:
+    """A time in ISO 8601, UTC, shown in the reader's zone; nothing for one beyond the calendar."""
+    if seconds is None or not FIRST_SECOND <= seconds <= LAST_SECOND:
         return ""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 

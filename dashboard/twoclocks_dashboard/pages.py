@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -165,7 +165,7 @@ def router(store: Source, clock: Callable[[], float]) -> APIRouter:
         try:
             return assets.respond(request, name, version)
         except KeyError:
-            return Response("no such file", status_code=404, media_type="text/plain")
+            raise HTTPException(404, f"no such file {name!r}; it is not part of the dashboard") from None
 
     return routes
 

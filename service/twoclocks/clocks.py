@@ -229,7 +229,7 @@ def member(run: str, state: ClockState, spec: RunSpec) -> FamilyMember | None:
     at = found.onset.drift if found else state.drift
     if at.setting is None:  # the fall began within the first window: date it at the first drift that is known
         at = state.drift
-    if at.setting is None or at.setting.eta0 <= 0 or min(at.damage) <= 0:
+    if at.setting is None or at.setting.eta0 <= 0 or not all(0 < x < math.inf for x in at.damage):
         return None
     values = {f"rule:{q:g}": x for q, x in zip(EXPONENTS, at.damage, strict=True)}
     for i, q in enumerate(EXPONENTS):
@@ -280,6 +280,7 @@ def _target(current: Setting, to: Candidate | ScheduledSwitch) -> Setting:
     if rate is None:
         scale = math.sqrt(to.rollout_batch / current.rollout_batch) if to.rule == "sqrt" else 1.0
         rate = current.learning_rate * scale
+    rate = min(rate, HIGHEST)
     return Setting(to.rollout_batch, rate, current.updates, current.epochs)
 
 
@@ -340,21 +341,9 @@ def forecast(
         where = state.onset.collapse.onset.samples
         said = f"the run has collapsed: the fall began at {where:,} samples"
         return Forecast(status=ForecastStatus.COLLAPSED, reason=said, **base)
-    if current is None:
-        said = (
-            "no report with an optimizer update has arrived yet"
-            if state.reports
-            else "no report has arrived yet"
-        )
-        return Forecast(status=ForecastStatus.NONE, reason=said, **base)
-    if current.learning_rate <= drift.NEGLIGIBLE:
-        said = "the learning rate is 0, so drift has stopped"
-        return Forecast(status=ForecastStatus.NONE, reason=said, **base)
-    if not all(0 < x < math.inf for x in state.drift.damage):
-        said = (
-            f"the drift so far is too small or too large to count at learning rate {current.learning_rate:g}"
-        )
-        return Forecast(status=ForecastStatus.NONE, reason=said, **base)
+    still = _standstill(state)
+    if current is None or still is not None:
+        return Forecast(status=ForecastStatus.NONE, reason=still or "", **base)
     scale = choose(
         state.drift, _evidence(members, RULE_SCALES), _evidence(members, ("displacement",)), _beta2(spec)
     )
@@ -379,6 +368,24 @@ def forecast(
             **base,
         )
     return _calibrated(state, spec, members, scale, base)
+
+
+def _standstill(state: ClockState) -> str | None:
+    """Why there is no drift to forecast from; None where there is some."""
+    current, d = state.drift.setting, state.drift
+    if current is None:
+        updated = "with an optimizer update " if state.reports else ""
+        return f"no report {updated}has arrived yet"
+    if current.learning_rate <= drift.NEGLIGIBLE:
+        return "the learning rate is 0, so drift has stopped"
+    if d.damage[0] == 0 and min(d.signal, d.kept) == 0:
+        why = "groups have no variance in reward" if d.signal == 0 else "tokens are clipped"
+        return f"so far all {why}, so no gradient has moved the policy"
+    if not all(0 < x < math.inf for x in d.damage):
+        return (
+            f"the drift so far is too small or too large to count at learning rate {current.learning_rate:g}"
+        )
+    return None
 
 
 def _raw_rule(state: ClockState) -> float:

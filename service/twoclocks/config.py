@@ -44,3 +44,5 @@ def load_settings(**given: Any) -> Settings:
         raise StartError(
             f"setting {ENV_PREFIX}{name.upper()}: {first['msg']}, got {first['input']!r}"
         ) from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise StartError(f"the file .env cannot be read ({error}); correct or remove it") from None

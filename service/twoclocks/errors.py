@@ -13,7 +13,7 @@ that names what is wrong and what to do; it never carries a stack, a query or a 
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,7 +21,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from twoclocks.wire import Problem
+from twoclocks.wire import FamilyName, Problem, RunName
 
 PROBLEM_JSON = "application/problem+json"
 log = logging.getLogger("twoclocks")
@@ -74,6 +74,7 @@ class UnavailableError(ServiceError):
     headers: ClassVar[dict[str, str]] = {"Retry-After": "1"}
 
 
+PROBLEM_SCHEMA = {"$ref": "#/components/schemas/Problem"}
 HTTP_PROBLEMS: dict[int, tuple[str, str]] = {
     400: ("urn:twoclocks:bad-request", "Bad request"),
     404: ("urn:twoclocks:not-found", "Not found"),
@@ -81,6 +82,17 @@ HTTP_PROBLEMS: dict[int, tuple[str, str]] = {
     413: ("urn:twoclocks:too-large", "Body too large"),
     422: ("urn:twoclocks:invalid", "Invalid request"),
 }
+
+
+def _pattern(name: Any) -> str:
+    return str(get_args(name)[1].metadata[0].pattern)
+
+
+NAMES = {
+    _pattern(RunName): (". _ -", 128),
+    _pattern(FamilyName): (". _ - : = | , + space", 256),
+}
+"""What the wire's patterns for names allow, in words: the other characters, and how many in all."""
 
 
 def problem_response(
@@ -145,10 +157,27 @@ def install_handlers(app: FastAPI, count: Callable[[str], None]) -> None:
             "the service failed at this request and logged why; nothing of it was stored",
         )
 
+    _document_problems(app)
     app.add_exception_handler(ServiceError, service_error)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(Exception, internal)
+
+
+def _document_problems(app: FastAPI) -> None:
+    """Let the OpenAPI document say of every error what is true of it: a Problem, of the type for problems."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            for operations in made()["paths"].values():
+                for operation in operations.values():
+                    for status, response in operation["responses"].items():
+                        if status >= "400":
+                            response["content"] = {PROBLEM_JSON: {"schema": PROBLEM_SCHEMA}}
+        return made()
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _allowed(request: Request) -> str:
@@ -192,8 +221,9 @@ def _advice(kind: str, item: dict[str, Any]) -> str:
             return "is required; add it"
         case "extra_forbidden":
             return "is not known; remove it or check its spelling"
-        case "string_pattern_mismatch":
-            return "use letters, digits and . _ - and begin with a letter or digit, at most 128 characters"
+        case "string_pattern_mismatch" if item.get("ctx", {}).get("pattern") in NAMES:
+            marks, most = NAMES[item["ctx"]["pattern"]]
+            return f"use letters, digits and {marks}, a letter or digit first, at most {most} characters"
         case _:
             shown = repr(item.get("input"))
             short = shown if len(shown) <= 60 else shown[:57] + "..."

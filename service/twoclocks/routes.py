@@ -6,7 +6,7 @@ Handlers that touch the store are plain functions: the framework runs them in th
 
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -18,6 +18,8 @@ from twoclocks.store import Pulse, Store, csv_lines
 from twoclocks.watch import Watch
 from twoclocks.wire import (
     API_PREFIX,
+    LARGEST,
+    MAX_GENERATION,
     Ack,
     Clocks,
     Directive,
@@ -38,7 +40,6 @@ from twoclocks.wire import (
 
 LONGEST_WAIT = 60.0
 HEARTBEAT_SECONDS = 15.0
-LARGEST = 2**53
 ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 Count = Annotated[int, Query(ge=0, le=LARGEST)]
@@ -127,7 +128,7 @@ def api_router(
         to_step: Annotated[int | None, Query(alias="to", ge=0, le=LARGEST)] = None,
         attempt: Annotated[int | None, Query(ge=0, le=LARGEST)] = None,
         max_points: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
-        format: Annotated[str | None, Query(pattern="^(json|csv)$", description="json or csv")] = None,
+        format: Annotated[Literal["json", "csv"] | None, Query(description="json or csv")] = None,
     ) -> Response:
         """The run's reports as columns: those on the live path, or all of one attempt."""
         columns = store.steps(run, from_step, to_step, attempt, max_points)
@@ -182,7 +183,7 @@ def api_router(
         responses={**conflict, **too_large},
         tags=["directives"],
     )
-    def put_ack(run: Run, generation: Annotated[int, Path(ge=0, le=2**31 - 1)], ack: Ack) -> Response:
+    def put_ack(run: Run, generation: Annotated[int, Path(ge=0, le=MAX_GENERATION)], ack: Ack) -> Response:
         """Say what became of a directive. Idempotent; an answer is not changed."""
         return _json(store.ack(run, generation, ack, clock()))
 

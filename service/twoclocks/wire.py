@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 API_PREFIX = "/api/v1"
 MAX_REPORTS_PER_BATCH = 1_000
 MAX_METRICS_PER_REPORT = 256
+MAX_GENERATION = 2**31 - 1
 METRIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@%+ -]{0,127}")
 
 CANONICAL_METRICS: dict[str, str] = {
@@ -420,6 +421,7 @@ class StepColumns(WireModel):
     learning_rate: list[float]
     time: list[float | None]
     metrics: dict[str, list[float | None]]
+    metrics_left_out: int = Field(default=0, description="metrics beyond the most that one answer holds")
 
 
 class Finish(WireModel):

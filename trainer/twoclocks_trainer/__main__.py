@@ -53,9 +53,12 @@ def _train(config: "TrainConfig") -> int:
 
     interrupt = _interrupt_on_signals()
     console = Console()
-    handler = RichHandler(
-        console=Console(stderr=True), show_time=False, show_level=False, show_path=False, markup=False
-    )
+    errors = Console(stderr=True)
+    handler: logging.Handler = logging.StreamHandler()
+    if errors.is_terminal:  # anywhere else a line stays one line, however long
+        handler = RichHandler(
+            console=errors, show_time=False, show_level=False, show_path=False, markup=False
+        )
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
 
     from twoclocks_trainer.loop import train

@@ -63,25 +63,32 @@ def save(folder: Path, checkpoint: Checkpoint, *, keep: bool = False) -> Path:
         raise OSError(str(error)) from error
     finally:
         _discard(new, old)
-    _discard(*[path for path in newest_first(folder) if not path.name.endswith(KEPT)][LAST:])
+    # Newer ones were damaged when this run began: they are not among the last few, and stay to be looked at.
+    past = [path for path in newest_first(folder) if _step(path) <= checkpoint.step]
+    _discard(*[path for path in past if not path.name.endswith(KEPT)][LAST:])
     return target
 
 
 def newest_first(folder: Path) -> list[Path]:
     """The checkpoints in a folder by name, whole or not."""
     found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
-    return sorted(
-        found, key=lambda path: (int(path.name.split("-")[1].split(".")[0]), path.name), reverse=True
-    )
+    return sorted(found, key=lambda path: (_step(path), path.name), reverse=True)
+
+
+def _step(path: Path) -> int:
+    return int(path.name.split("-")[1].split(".")[0])
 
 
 def load_newest(folder: Path) -> Checkpoint | None:
     """Return the newest whole checkpoint of a folder, or None; a damaged one is skipped with a line."""
-    for path in newest_first(folder):
+    found = newest_first(folder)
+    for path in found:
         try:
             return load(path)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             log.warning("checkpoint %s is damaged (%s); trying the one before it", path, error)
+    if found:
+        log.warning("no checkpoint in %s is whole: the run begins anew", folder)
     return None
 
 

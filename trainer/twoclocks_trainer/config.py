@@ -32,7 +32,7 @@ def _fresh_name() -> str:
 class TrainConfig(BaseModel):
     """One training run. Batches and samples count responses, clip bounds are distances from a ratio of 1."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     run: RunName = Field(default_factory=_fresh_name, description="the run's name")
     project: RunName = Field(default="default", description="the project it is shown under")

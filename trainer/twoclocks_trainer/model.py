@@ -4,8 +4,10 @@ At 84,000 parameters it trains by the real algorithm in seconds on one core. Eve
 vocabulary of tasks.VOCABULARY, one token a character.
 """
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -66,12 +68,28 @@ def load_model(folder: Path) -> Qwen2ForCausalLM:
             f"no base model in {folder} (config.json is missing); `twoclocks-train base` makes one"
         )
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    told = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity(logging.CRITICAL)
     try:
-        model: Qwen2ForCausalLM = Qwen2ForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True
+        loaded: Any = Qwen2ForCausalLM.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            local_files_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
         )
     except Exception as error:
-        raise BaseError(f"the base model in {folder} cannot be read: {error}") from error
+        why = " ".join(str(error).split())[:300]
+        raise BaseError(f"the base model in {folder} cannot be read: {why}") from error
+    finally:
+        transformers.utils.logging.set_verbosity(told)
+    model: Qwen2ForCausalLM = loaded[0]
+    astray = sum(len(loaded[1][kind]) for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"))
+    if astray:  # transformers would fill what is missing with random numbers
+        raise BaseError(
+            f"the weights in {folder} do not fit its config.json: {astray} tensors are missing, of another "
+            "shape or not the model's; make the base anew with `twoclocks-train base`"
+        )
     if model.config.vocab_size != len(VOCABULARY):
         raise BaseError(
             f"the base model in {folder} has {model.config.vocab_size} tokens, not the {len(VOCABULARY)} "

@@ -9,7 +9,9 @@ Redirects are not followed: a POST that a redirect turns into a GET would be los
 
 import json
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +27,10 @@ TOO_LARGE = 413
 PROBLEM_JSON = "application/problem+json"
 DATA_REFUSED = frozenset({400, 404, 409, 422})
 """Problems that speak of the request's content, when they come from the service itself."""
+LARGEST_REPLY = 16 * 2**20
+"""Bytes; no reply of the service is nearly as long, and a stranger's may have no end."""
+LONGEST_REPLY = 4.0
+"""A reply may take this many times the timeout, which is for each part of it, before it is given up."""
 LATER = frozenset({408, 425, 429})
 LONGEST_RETRY_AFTER = 300.0
 THREAD_PREFIX = "twoclocks-"
@@ -81,7 +87,7 @@ class Link:
         url, again = self.base + path, True
         while True:
             try:
-                return self._read(self._client.request(method, url, content=body, headers=headers))
+                return self._exchange(method, url, body, headers)
             except httpx.TimeoutException:
                 raise TroubleError("outage", "does not answer in time") from None
             except (httpx.RequestError, OSError) as error:
@@ -92,15 +98,29 @@ class Link:
                 ):
                     again = False
                     continue
-                raise TroubleError("outage", f"cannot be reached ({one_line(error)})") from None
+                hint = "; write http:// in the url of a service without TLS" if "SSL" in str(error) else ""
+                raise TroubleError("outage", f"cannot be reached ({one_line(error)}){hint}") from None
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _read(self, response: "httpx.Response") -> Reply:
+    def _exchange(self, method: str, url: str, body: str | None, headers: dict[str, str]) -> Reply:
+        """One request and its reply, read as far as a reply of the service may go."""
+        begun, content = time.monotonic(), bytearray()
+        patience = LONGEST_REPLY * (self._client.timeout.read or math.inf)
+        with self._client.stream(method, url, content=body, headers=headers) as response:
+            for part in response.iter_bytes():
+                content += part
+                if len(content) > LARGEST_REPLY:
+                    raise TroubleError("address", "answers without end and is not Two Clocks; check the url")
+                if time.monotonic() - begun > patience:
+                    raise TroubleError("outage", "does not answer in time")
+        return self._read(response, bytes(content))
+
+    def _read(self, response: "httpx.Response", content: bytes) -> Reply:
         status = response.status_code
-        data = _object(response)
+        data = _object(content)
         if status == 304:
             return Reply(status)
         if 200 <= status < 300:
@@ -138,10 +158,10 @@ def retry_after(value: str | None, now: datetime) -> float:
     return min(seconds, LONGEST_RETRY_AFTER) if seconds > 0 else 0.0
 
 
-def _object(response: "httpx.Response") -> dict[str, Any] | None:
+def _object(content: bytes) -> dict[str, Any] | None:
     try:
-        data = json.loads(response.content)
-    except ValueError:
+        data = json.loads(content)
+    except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 from twoclocks.client.ledger import Ledger
 from twoclocks.client.lines import one_line, shown
 from twoclocks.client.link import Link
-from twoclocks.client.opening import base_of, check_run, client_of, spec_of
+from twoclocks.client.opening import base_of, check_run, client_of, listed, spec_of
 from twoclocks.client.pump import Pump
-from twoclocks.client.readings import MalformedError, Number, readings
+from twoclocks.client.readings import MalformedError, Number, generation_of, readings
 from twoclocks.client.rows import Item
 from twoclocks.client.sender import Sender
 from twoclocks.client.spool import Spool, default_folder, file_of
@@ -93,8 +93,10 @@ class Monitor:
             ("timeout", timeout),
             ("poll_seconds", poll_seconds),
         ):
-            if not value > 0:
-                raise ValueError(f"{name} must be above 0, got {value!r}")
+            if not (isinstance(value, int | float) and value > 0):
+                raise ValueError(f"{name} must be above 0, got {shown(value)}")
+        if spool_dir is not None and not isinstance(spool_dir, str | os.PathLike):
+            raise ValueError(f"spool_dir must be the path of a folder, got {shown(spool_dir)}")
         spec = spec_of(
             attempt=attempt or 0,
             project=project,
@@ -104,8 +106,8 @@ class Monitor:
             target_reward=target_reward,
             policy=policy,
             risk=risk,
-            candidates=list(candidates),
-            schedule=list(schedule),
+            candidates=listed(candidates),
+            schedule=listed(schedule),
             heartbeat_seconds=heartbeat_seconds,
             window_samples=window_samples,
             baseline_reward=baseline_reward,
@@ -209,8 +211,9 @@ class Monitor:
                     "time": time.time(),
                 }
             )
+            answered = generation_of(generation)
             if self._pump.takes():
-                self._pump.put(Item("ack", self._attempt, said.model_dump_json(), int(generation)))
+                self._pump.put(Item("ack", self._attempt, said.model_dump_json(), answered))
         except Exception as error:  # noqa: BLE001 - the promise: whatever went wrong, training goes on
             line = f"an ack was refused: {one_line(error)}"
             self._ledger.refuse(1, line.partition(",")[0], line)

@@ -4,6 +4,7 @@ Everything wrong is a ValueError of one line that says what to correct.
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ def base_of(url: str) -> str:
     try:
         parts = urlsplit(url.strip())
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
+        valid = valid and not re.search(r"[\s\x00-\x1f]", parts.netloc + parts.path)
     except (AttributeError, ValueError):
         valid = False
     if not valid:
@@ -46,6 +48,11 @@ def check_run(run: str) -> None:
             f"run {shown(run)} is no name; use letters, digits and . _ - and begin with a letter or digit; "
             "128 characters at most"
         )
+
+
+def listed(given: Any) -> Any:
+    """Return any sequence as a list; what is none is left for the wire's model to refuse by name."""
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else given
 
 
 def spec_of(**fields: Any) -> RunSpec:

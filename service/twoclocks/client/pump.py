@@ -39,7 +39,7 @@ class Pump:
     def __init__(self, link: Link, spool: Spool, sender: Sender, ledger: Ledger, attempt: int) -> None:
         self._link, self._spool, self._sender, self._ledger = link, spool, sender, ledger
         self._attempt = attempt
-        self._queue: deque[Reading | Item] = deque()
+        self._queue: deque[Reading | Item | None] = deque()
         self._writer_bell: SimpleQueue[None] = SimpleQueue()
         self._sender_bell: SimpleQueue[None] = SimpleQueue()
         self._pid = os.getpid()
@@ -120,7 +120,11 @@ class Pump:
     def _store(self) -> None:
         """Bring the queue to the spool; gives up only when close's time is over and the file still held."""
         while size := min(len(self._queue), DRAIN):
-            items = [item for item in (self._item(self._queue[index]) for index in range(size)) if item]
+            items = []
+            for index in range(size):
+                # What was validated stays so in the queue: tried again, it is not counted again.
+                item = self._queue[index] = self._item(self._queue[index])
+                items += [item] if item else []
             while items and not self._spool.add(items):
                 if self._closing and time.monotonic() > self._deadline + DISK_GRACE:
                     return
@@ -129,9 +133,9 @@ class Pump:
                 self._queue.popleft()
             _ring(self._sender_bell)
 
-    def _item(self, given: Reading | Item) -> Item | None:
-        """The full validation: what the wire's model takes, as JSON; None where it refuses."""
-        if isinstance(given, Item):
+    def _item(self, given: Reading | Item | None) -> Item | None:
+        """The full validation: what the wire's model takes, as JSON; None where it refuses or has refused."""
+        if given is None or isinstance(given, Item):
             return given
         try:
             return Item("report", self._attempt, StepReport.model_validate(given).model_dump_json())

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, SupportsFloat, SupportsIndex
 
 from twoclocks.client.lines import shown
+from twoclocks.wire import MAX_GENERATION
 
 Number = SupportsFloat | SupportsIndex
 """A float or int of Python, a scalar of numpy, a tensor of one element."""
@@ -41,6 +42,14 @@ def readings(given: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, 
                 hint = "; give float('nan') where it came out as no number" if name == "reward" else ""
                 raise MalformedError(f"missing {name}", f"{name} is missing and every report needs it{hint}")
     return taken
+
+
+def generation_of(value: Any) -> int:
+    """Return a directive's generation; raises MalformedError for what cannot be one."""
+    found = number("generation", value)
+    if isinstance(found, int) and 0 <= found <= MAX_GENERATION:
+        return found
+    raise MalformedError("generation", f"generation is {shown(value)}; give that of the directive")
 
 
 def number(name: str, value: Any) -> float | int:

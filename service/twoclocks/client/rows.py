@@ -95,7 +95,7 @@ class Rows:
         db.execute("PRAGMA synchronous = NORMAL")
         found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise CorruptError(str(found))
+            raise CorruptError(" ".join(str(found).split()))
         with self._transaction():
             version = db.execute("PRAGMA user_version").fetchone()[0]
             tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]

@@ -188,10 +188,12 @@ class Spool:
         specs: dict[int, str] = {}
         with suppress(sqlite3.Error):
             specs = old.specs()
+        expected = old.rows
         with suppress(sqlite3.Error):  # what could be read is in `kept`, the rest is counted below
             for item in old.everything():
                 kept.append(item)
-        expected = old.rows
+            if is_moved(error):  # whole, so what is not in it was sent by another process
+                expected = len(kept)
         old.close()
         self._replaced += 1
         if self._replaced > MOST_FILES or not (is_moved(error) or is_corrupt(error)):

@@ -33,10 +33,15 @@ class Noise:
 UNKNOWN = Noise()
 
 
+def design_effect(group_size: int | None) -> float:
+    """Return by how much the responses of a group say less than as many independent ones would."""
+    return 1 + ((group_size or 8) - 1) * ICC
+
+
 def prior_variance(reward: float, group_size: int | None) -> float:
     """Return deff r (1 - r) for a binary reward of about `reward` (THEORY.md 3.3), groups of 8 if unknown."""
     r = min(0.9, max(0.1, reward))
-    return (1 + ((group_size or 8) - 1) * ICC) * r * (1 - r)
+    return design_effect(group_size) * r * (1 - r)
 
 
 def observe(noise: Noise, reward: float, batch: int, group_size: int | None) -> Noise:

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from twoclocks.core.drift import AT_REST, DriftState
-from twoclocks.core.noise import UNKNOWN, Noise, observe, prior_variance
+from twoclocks.core.noise import UNKNOWN, Noise, design_effect, observe, prior_variance
 
 ALARM = 8.0
 SLACK = 0.5
@@ -41,6 +41,7 @@ LOST_HALF, LOST_MOST, RECOVERED = 0.5, 0.75, 0.35
 STREAK, STREAK_ALONE = 3, 4
 FREEZE = 2
 REGIME = 8
+RARE = 0.1
 HISTORY = 8
 WATCHED = (
     "entropy",
@@ -132,6 +133,17 @@ def default_window(rollout_batch: int, reward: float, group_size: int | None, bu
     return int(min(32 * rollout_batch, max(4 * rollout_batch, wanted)))
 
 
+def rare_error(reward: float, responses: float, group_size: int | None) -> float:
+    """Return the standard error that a window's mean must have where success is rare, 0 where it is not.
+
+    Most windows then hold a handful of successes, in a few groups, and stretches without any: the measured
+    noise falls to nothing in these, just where chance alone may halve the reward.
+    """
+    if not 0 < reward < RARE:
+        return 0.0
+    return math.sqrt(design_effect(group_size) * reward * (1 - reward) / responses)
+
+
 def advance(
     state: OnsetState,
     *,
@@ -194,26 +206,34 @@ def advance(
         metrics=sums,
     )
     state = replace(state, window=filling, noise=noise, lowest=lowest)
-    return _close(state, mark, baseline) if mark.samples - filling.begins >= window else state
+    return _close(state, mark, baseline, group_size) if mark.samples - filling.begins >= window else state
 
 
-def _close(state: OnsetState, mark: Mark, declared: float | None) -> OnsetState:
+def _close(state: OnsetState, mark: Mark, declared: float | None, group_size: int | None) -> OnsetState:
     """Judge the full window and begin the next."""
     full = state.window
     means = tuple(total / count if count else None for total, count in full.metrics)
     r = full.reward / full.responses if full.responses else None
-    error = max(state.noise.error(full.responses), 1 / full.responses) if full.responses else 1.0
+    n = full.responses
+    error = max(state.noise.error(n), 1 / n) if n else 1.0
+    usual = declared if state.reference is None else state.reference
+    rare = r is not None and (r if usual is None else usual) < RARE
+    if rare and r is not None:
+        error = max(error, rare_error(r, n, group_size))
     before = state.last or mark
     state = replace(state, window=EMPTY, last=mark, closed=state.closed + 1)
 
     first = state.baseline is None and r is not None
-    base = (declared if declared is not None else r) if first else state.baseline
+    bound = r - 2 * error if r is not None else -math.inf
+    base = state.baseline
+    if first:
+        base = declared if declared is not None else bound if rare else r
     if base is None:
         return state
-    bound = r - 2 * error if r is not None else -math.inf
     reference = max(base, bound, -math.inf if state.reference is None else state.reference)
     loss = 1.0 if r is None else _loss(r, base, reference, error, state.lowest)
-    z_reference = min(6.0, (reference - r) / error) if r is not None else 6.0
+    expected = max(error, rare_error(reference, n, group_size)) if rare else error
+    z_reference = min(6.0, (reference - r) / expected) if r is not None else 6.0
     state = replace(state, baseline=base, reference=reference, loss=loss)
 
     state = _cusum(state, r, bound, error, mark)

@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from twoclocks.errors import StartError, UnavailableError
 
 BUSY_TIMEOUT_MS = 15_000
+DAMAGED = "is damaged; put a copy of it back, or set TWOCLOCKS_DATABASE_URL to another file"
 NO_SCHEMA = "the database has no schema; run `twoclocks db upgrade`"
 
 
@@ -138,6 +139,8 @@ def translated() -> Iterator[None]:
 def temporary(error: DBAPIError) -> str | None:
     """In words, why the database cannot do it just now; None where the fault is not the database's state."""
     original = error.orig
+    if isinstance(original, sqlite3.DatabaseError) and _is_damaged(str(original)):
+        return f"the database file {DAMAGED}"
     if isinstance(original, sqlite3.OperationalError):
         text = str(original)
         for mark, reason in (
@@ -164,6 +167,11 @@ def temporary(error: DBAPIError) -> str | None:
     return None
 
 
+def _is_damaged(text: str) -> bool:
+    """Whether SQLite says this of a file whose content is no database any more."""
+    return "malformed" in text or "not a database" in text
+
+
 def start_failure(url: URL, error: Exception) -> StartError:
     """What a failure to open or migrate the database means, as the one line of a StartError."""
     original = error.orig if isinstance(error, DBAPIError) else error
@@ -181,5 +189,11 @@ def start_failure(url: URL, error: Exception) -> StartError:
             )
         if isinstance(error, DatabaseError) and "not a database" in text:
             return StartError(f"{path} is not a SQLite database; set TWOCLOCKS_DATABASE_URL to another file")
-        return StartError(f"cannot use the database {path}: {text}")
+        if _is_damaged(text):
+            return StartError(f"the database {path} {DAMAGED}")
+        return StartError(
+            f"cannot use the database {path}: {text}; make room or set TWOCLOCKS_DATABASE_URL to another file"
+            if "full" in text
+            else f"cannot use the database {path}: {text}; set TWOCLOCKS_DATABASE_URL to another file"
+        )
     return StartError(f"cannot reach the database {shown(url)}: {text}; is it up, and is the URL right?")

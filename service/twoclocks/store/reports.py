@@ -1,6 +1,7 @@
 """Reports as rows and back, exactly: NaN and infinities return as they came, and missing stays missing."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,11 @@ from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from twoclocks.store.tables import Attempt, Step
-from twoclocks.wire import StepColumns, StepReport
+from twoclocks.wire import CANONICAL_METRICS, StepColumns, StepReport
 
+MOST_METRICS = 1_000
+"""Metrics that one answer holds as columns. A trainer that makes up a name at each step would otherwise ask
+for names x steps cells; the canonical and the oftenest reported ones are kept, and the rest is counted."""
 FIELDS = ("step", "samples", "rollout_batch", "learning_rate", "updates", "epochs", "time")
 METRICS = TypeAdapter(dict[str, float], config=ConfigDict(ser_json_inf_nan="strings"))
 JOINED = and_(Attempt.run_id == Step.run_id, Attempt.attempt == Step.attempt)
@@ -82,7 +86,9 @@ def read_columns(
     rows = list(session.scalars(query))
     measured = [METRICS.validate_json(row.metrics) for row in rows]
     kept = thin([metrics["reward"] for metrics in measured], max_points) if max_points else range(len(rows))
-    names = sorted({name for index in kept for name in measured[index]})
+    counts = Counter(name for index in kept for name in measured[index])
+    ranked = sorted(counts, key=lambda name: (name not in CANONICAL_METRICS, -counts[name], name))
+    names = sorted(ranked[:MOST_METRICS])
     return StepColumns(
         run=run,
         total=len(rows),
@@ -93,6 +99,7 @@ def read_columns(
         learning_rate=[rows[i].learning_rate for i in kept],
         time=[rows[i].time for i in kept],
         metrics={name: [measured[i].get(name) for i in kept] for name in names},
+        metrics_left_out=len(counts) - len(names),
     )
 
 
