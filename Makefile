@@ -24,7 +24,7 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.all
 
-demo: $(VENV)/.all  ## train, forecast and switch on this machine; flags by ARGS="--exit --seed 3"
+demo: $(VENV)/.all  ## train, forecast and switch on this machine; flags by ARGS="--exit --seed 103"
 	@$(BIN)/twoclocks demo $(ARGS)
 
 test: lint types pytest  ## lint, types and tests

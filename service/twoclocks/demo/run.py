@@ -112,6 +112,8 @@ def _train(arms: Sequence[Arm], address: str, folder: Path, screen: Screen, live
                 screen.watched[name].done = True
                 del running[name]
             time.sleep(POLL_SECONDS)
+        if isinstance(live, Live):
+            live.update(screen.render(time.monotonic()))
 
 
 def command(arm: Arm, address: str, folder: Path) -> list[str]:

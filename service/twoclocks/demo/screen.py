@@ -14,7 +14,7 @@ from rich.text import Text
 from twoclocks.demo.summary import Reader
 from twoclocks.wire import Ack, AckState, DirectiveKind, DirectiveRecord, Forecast, ForecastStatus, RunSummary
 
-WIDE = 100
+WIDE = 108
 BAR = 16
 ACK_STYLES = {"received": "cyan", "applied": "bold green", "rejected": "yellow", "expired": "dim"}
 
