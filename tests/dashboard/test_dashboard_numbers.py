@@ -78,3 +78,9 @@ def test_durations_have_two_units(seconds: float, text: str) -> None:
 def test_times_are_utc_for_the_page_to_translate() -> None:
     assert n.moment(0.0) == "1970-01-01T00:00:00Z"
     assert n.moment(None) == ""
+
+
+def test_a_moment_beyond_the_calendar_is_left_out() -> None:
+    assert n.moment(1e18) == ""
+    assert n.moment(-1e18) == ""
+    assert n.moment(0.0) == "1970-01-01T00:00:00Z"
